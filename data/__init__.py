@@ -1,0 +1,1 @@
+"""Files that ship with slotflow: the default model, an example input, verification binaries."""

@@ -1,0 +1,3 @@
+"""Posteriors for every Galactic binary in LISA's data."""
+
+__version__ = "0.1.0"

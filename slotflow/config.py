@@ -1,0 +1,195 @@
+"""Validated settings: what was observed, the training prior, the network, the training.
+
+Each preset is a YAML file in ``slotflow/presets``. Unknown keys are errors that name the key.
+"""
+
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from slotflow.errors import InputError
+
+
+class Settings(BaseModel):
+    """Frozen settings that refuse unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ObservationSettings(Settings):
+    """One year of TDI data (docs: the data product)."""
+
+    samples: int = Field(524_288, ge=1024, description="samples of the series")
+    dt: float = Field(60.0, gt=0, description="sampling step, s")
+    t0: float = Field(0.0, description="start, s since 2035-01-01T00:00:00 TCB")
+    tukey: float = Field(0.05, ge=0, le=1, description="tapered fraction of the Tukey window")
+    tdi_generation: Literal["1.5", "2.0"] = "1.5"
+    orbit: Literal["equal_arm"] = "equal_arm"
+    noise: Literal["scirdv1", "scirdv1_10pm"] = "scirdv1"
+
+    @property
+    def duration(self) -> float:
+        """Observation time T, s."""
+        return self.samples * self.dt
+
+
+class PriorSettings(Settings):
+    """The default training prior; every number is our choice (docs: the training prior)."""
+
+    bins: int = Field(256, ge=64, multiple_of=2, description="Fourier bins of a band")
+    margin: int = Field(32, ge=0, description="bins simulated beyond each edge")
+    fmin: float = Field(1.0e-3, gt=0, description="lowest band centre, Hz")
+    fmax: float = Field(2.1e-3, gt=0, description="highest band centre, Hz")
+    max_sources: int = Field(4, ge=1, le=16, description="K_max")
+    empty_fraction: float = Field(0.1, ge=0, le=1, description="share of bands without target")
+    wide_window: int = Field(192, description="central bins of interest below split_frequency")
+    narrow_window: int = Field(96, description="central bins of interest above it")
+    split_frequency: float = Field(1.7e-3, description="Hz")
+    snr_min: float = Field(5.0, gt=0)
+    snr_max: float = Field(100.0, gt=0)
+    fdot_t2_min: float = -0.1
+    fdot_t2_max: float = 0.3
+    rate_scale_min: float = Field(0.5, gt=0, description="foreground rate scale, log-uniform")
+    rate_scale_max: float = Field(2.0, gt=0)
+    foreground_snr_max: float = Field(5.0, gt=0, description="louder members are left out")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "PriorSettings":
+        for low, high in (
+            ("fmin", "fmax"),
+            ("snr_min", "snr_max"),
+            ("fdot_t2_min", "fdot_t2_max"),
+            ("rate_scale_min", "rate_scale_max"),
+        ):
+            if not getattr(self, low) <= getattr(self, high):
+                raise ValueError(f"{low} must not exceed {high}")
+        if max(self.wide_window, self.narrow_window) > self.bins:
+            raise ValueError("the window of interest must not be wider than the band")
+        return self
+
+    def window(self, frequency: float) -> int:
+        """Width in bins of the central window that holds a band's targets."""
+        return self.wide_window if frequency < self.split_frequency else self.narrow_window
+
+
+class ComponentSettings(Settings):
+    """The component search (docs: components as tokens)."""
+
+    sky_points: int = Field(320, ge=12)
+    slow_samples: int = Field(64, ge=32, multiple_of=2)
+    taps: int = Field(33, ge=9)
+    max_components: int = Field(12, ge=1)
+    threshold: float = Field(22.0, gt=0, description="2F below which the search stops")
+    block: int = Field(1024, ge=1, description="bins that share one template bank")
+
+
+class ModelSettings(Settings):
+    """The network's shape."""
+
+    width: int = Field(96, ge=8, description="token and slot width")
+    layers: int = Field(2, ge=0, description="token self-attention layers")
+    heads: int = Field(4, ge=1)
+    mixer: Literal["softmax"] = "softmax"
+    neighbour_scale: float = Field(24.0, gt=0, description="bins over which pairs see each other")
+    slots: int = Field(5, ge=1)
+    slot_attention: Literal["evidence-depletion", "vanilla"] = "evidence-depletion"
+    depletion: Literal["linear", "quadratic", "cubic", "binary"] = "quadratic"
+    iterations: int = Field(3, ge=1)
+    gamma: float = Field(3.0, ge=0)
+    tau: float = Field(0.3, gt=0)
+    epsilon: float = Field(1e-4, gt=0, lt=1)
+    learned_starts: bool = True
+    context: int = Field(128, ge=8)
+    flow_layers: int = Field(5, ge=1)
+    flow_bins: int = Field(12, ge=2)
+    flow_hidden: int = Field(96, ge=8)
+    tail_bound: float = Field(5.0, gt=0)
+    psi_bins: int = Field(16, ge=2)
+    psi_hidden: int = Field(96, ge=8)
+    dropout: float = Field(0.0, ge=0, lt=1)
+
+
+class LossSettings(Settings):
+    """Weights of the loss terms (slotflow.losses)."""
+
+    nll: float = Field(1.0, ge=0)
+    psi: float = Field(1.0, ge=0)
+    existence: float = Field(2.0, ge=0)
+    attention: float = Field(1.0, ge=0)
+    diversity: float = Field(0.01, ge=0)
+    orthogonality: float = Field(0.01, ge=0)
+
+
+class TrainSettings(Settings):
+    """The optimisation."""
+
+    samples: int = Field(4_000, ge=1, description="bands simulated where no data set is given")
+    noise_draws: int = Field(2, ge=1, description="noise realisations cached per stored band")
+    validation_fraction: float = Field(0.1, gt=0, lt=1)
+    batch: int = Field(128, ge=1)
+    passes: int = Field(100_000, ge=1, description="training samples seen in all")
+    learning_rate: float = Field(1e-3, gt=0)
+    weight_decay: float = Field(1e-4, ge=0)
+    warmup: float = Field(0.03, ge=0, lt=1, description="share of the steps")
+    clip: float = Field(5.0, gt=0)
+    seed: int = Field(1, ge=0)
+    checkpoint_seconds: float = Field(60.0, gt=0)
+
+
+class Preset(Settings):
+    """All the settings of a simulation, a model and its training."""
+
+    observation: ObservationSettings = ObservationSettings()
+    prior: PriorSettings = PriorSettings()
+    components: ComponentSettings = ComponentSettings()
+    model: ModelSettings = ModelSettings()
+    loss: LossSettings = LossSettings()
+    train: TrainSettings = TrainSettings()
+
+
+def preset_names() -> list[str]:
+    """Names of the presets that ship, sorted."""
+    folder = resources.files("slotflow.presets")
+    return sorted(p.name.removesuffix(".yaml") for p in folder.iterdir() if p.name.endswith(".yaml"))
+
+
+def load_preset(name_or_path: str) -> Preset:
+    """Return the preset of that name, or the one in that YAML file.
+
+    Raises:
+        InputError: no such preset or file, not YAML, or a key or value that is not valid;
+            the message names each.
+    """
+    if name_or_path in preset_names():
+        text = (resources.files("slotflow.presets") / f"{name_or_path}.yaml").read_text("utf-8")
+    else:
+        path = Path(name_or_path)
+        if not path.is_file():
+            known = ", ".join(preset_names())
+            raise InputError(f"{name_or_path}: no such file, nor a preset ({known})")
+        text = path.read_text("utf-8")
+    try:
+        content: Any = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"{name_or_path}: not valid YAML: {error}") from error
+    return parse_preset(content if content is not None else {}, name_or_path)
+
+
+def parse_preset(content: Any, origin: str) -> Preset:
+    """Validate settings read from ``origin``.
+
+    Raises:
+        InputError: naming the origin, each key and its value.
+    """
+    try:
+        return Preset.model_validate(content)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in e['loc']) or 'settings'}: {e['msg']}"
+            f" (got {e['input']!r})"
+            for e in error.errors()
+        )
+        raise InputError(f"{origin}: {problems}") from error

@@ -1,0 +1,156 @@
+"""The flow's coordinates: a source measured from a component, exactly and reversibly.
+
+Seven real coordinates z and one angle v, all one-to-one with the eight parameters (psi and
+phi0 up to their symmetry), so that bounds hold by construction:
+
+====  =============================================================================
+z[0]  frequency: asinh of the offset of logit(bin / K) from the component's, in widths
+z[1]  fdot T^2: probit of its place in the prior
+z[2]  amplitude: asinh of rho times the offset of the log norm of the circular amplitudes
+z[3]  right ascension: as frequency, of the wrapped offset
+z[4]  sin dec: as frequency
+z[5]  cos iota: as frequency
+z[6]  phi0 modulo pi: as right ascension
+v     (psi - psi_ref(phi0)) / pi modulo 1
+====  =============================================================================
+
+psi_ref(phi0) is the polarisation that, for that phi0, gives the component's stronger
+circular amplitude its phase. (psi + pi/2, phi0 + pi), the same signal, has the same z[6]
+and the same v, so (z[6], v) lie on a plain torus: nothing is twisted and nothing doubled.
+The widths are the component's own, so z is of order one at every SNR, and a frequency
+posterior of 1e-4 of the band is resolved. float64 throughout. The coordinates are our
+choice; arXiv:2605.02323 names the symmetry and the auxiliary psi flow.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from slotflow.parameters import FDOT_T2_PRIOR, LN_AMPLITUDE_RANGE
+
+FEATURES = 7
+_EDGE = 1e-9  # keeps logits finite
+_FDOT_LOW, _FDOT_HIGH = FDOT_T2_PRIOR
+
+
+class Local(NamedTuple):
+    """A source in local coordinates.
+
+    ``z`` (..., 7), ``v`` (...) in [0, 1), and ``log_jacobian`` (...): the log of
+    |d(z, v) / du| with u the source in the unit ranges of :func:`parameters.to_scored`.
+    """
+
+    z: Tensor
+    v: Tensor
+    log_jacobian: Tensor
+
+
+def _logit(p: Tensor) -> Tensor:
+    return torch.log(p) - torch.log1p(-p)
+
+
+def _squash(p: Tensor, centre: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
+    """Return asinh((logit p - logit c) / s) and the log of its derivative.
+
+    s is the width ``width`` of p carried to the logit at the centre.
+    """
+    p = p.clamp(_EDGE, 1.0 - _EDGE)
+    scale = _logit_width(centre, width)
+    x = (_logit(p) - _logit(centre)) / scale
+    log_slope = -torch.log(scale) - torch.log(p) - torch.log1p(-p) - 0.5 * torch.log1p(x * x)
+    return torch.asinh(x), log_slope
+
+
+def _unsquash(z: Tensor, centre: Tensor, width: Tensor) -> Tensor:
+    scale = _logit_width(centre, width)
+    # beyond this the logit is at the edge anyway, and sinh would overflow
+    logit = _logit(centre) + scale * torch.sinh(z.clamp(-30.0, 30.0))
+    return torch.sigmoid(logit).clamp(_EDGE, 1.0 - _EDGE)
+
+
+def _logit_width(centre: Tensor, width: Tensor) -> Tensor:
+    return (width / (centre * (1.0 - centre))).clamp(max=2.0)
+
+
+def _norm_of_cos(cos_iota: Tensor) -> Tensor:
+    """log of hypot(|r|, |l|) / A = log sqrt((1 + c)^4 + (1 - c)^4)."""
+    return 0.5 * torch.log((1.0 + cos_iota) ** 4 + (1.0 - cos_iota) ** 4)
+
+
+def _places(reference: Tensor, bins: int) -> tuple[Tensor, ...]:
+    """Centres and widths of f, sin dec, cos iota, and widths of ra, phi0, in unit ranges."""
+    r = reference
+    f = (r[..., 0] / bins).clamp(1e-3, 1.0 - 1e-3)
+    dec = (0.5 * (torch.sin(r[..., 2]) + 1.0)).clamp(1e-3, 1.0 - 1e-3)
+    cos_dec = torch.cos(r[..., 2]).clamp(min=0.05)
+    iota = (0.5 * (r[..., 8] + 1.0)).clamp(0.05, 0.95)
+    return (
+        f, r[..., 3] / bins,
+        dec, 0.5 * r[..., 5] * cos_dec,
+        iota, 0.5 * r[..., 12],
+        (r[..., 4] / cos_dec / (2.0 * torch.pi)).clamp(max=0.25),
+        r[..., 11] / torch.pi,
+    )  # fmt: skip
+
+
+def _phases(reference: Tensor, phi0: Tensor) -> Tensor:
+    """psi_ref at given phi0, from the stronger circular amplitude."""
+    right = 0.5 * (phi0 + reference[..., 9])
+    left = -0.5 * (phi0 + reference[..., 10])
+    return torch.where(reference[..., 8] >= 0.0, right, left)
+
+
+def _phi0_reference(reference: Tensor) -> Tensor:
+    return -0.5 * (reference[..., 9] + reference[..., 10])
+
+
+def to_local(sources: Tensor, reference: Tensor, bins: int) -> Local:
+    """Measure sources from components.
+
+    Args:
+        sources: (..., 8) float64: bin from the band's first, fdot T^2, ln amplitude, ra,
+            sin dec, psi, cos iota, phi0.
+        reference: (..., 13) float64, columns of :data:`slotflow.tokens.REFERENCE`.
+        bins: bins in the band.
+    """
+    f_c, f_s, dec_c, dec_s, iota_c, iota_s, ra_s, phi_s = _places(reference, bins)
+    half = torch.full_like(f_c, 0.5)
+    z_f, j_f = _squash(sources[..., 0] / bins, f_c, f_s)
+    unit = ((sources[..., 1] - _FDOT_LOW) / (_FDOT_HIGH - _FDOT_LOW)).clamp(1e-6, 1.0 - 1e-6)
+    z_d = torch.special.ndtri(unit)
+    j_d = 0.5 * z_d**2 + 0.5 * torch.log(torch.tensor(2.0 * torch.pi, dtype=z_d.dtype))
+    cos_iota = sources[..., 6]
+    x = (sources[..., 2] + _norm_of_cos(cos_iota) - reference[..., 6]) * reference[..., 7]
+    z_a = torch.asinh(x)
+    j_a = torch.log(reference[..., 7] * LN_AMPLITUDE_RANGE) - 0.5 * torch.log1p(x * x)
+    turn = torch.remainder((sources[..., 3] - reference[..., 1]) / (2.0 * torch.pi) + 0.5, 1.0)
+    z_r, j_r = _squash(turn, half, ra_s)
+    z_s, j_s = _squash(0.5 * (sources[..., 4] + 1.0), dec_c, dec_s)
+    z_i, j_i = _squash(0.5 * (cos_iota + 1.0), iota_c, iota_s)
+    phi0 = sources[..., 7]
+    w = torch.remainder((phi0 - _phi0_reference(reference)) / torch.pi + 0.5, 1.0)
+    z_p, j_p = _squash(w, half, phi_s)
+    v = torch.remainder((sources[..., 5] - _phases(reference, phi0)) / torch.pi + 0.5, 1.0)
+    z = torch.stack([z_f, z_d, z_a, z_r, z_s, z_i, z_p], dim=-1)
+    return Local(z, v, j_f + j_d + j_a + j_r + j_s + j_i + j_p)
+
+
+def from_local(z: Tensor, v: Tensor, reference: Tensor, bins: int) -> Tensor:
+    """Invert :func:`to_local`: (..., 8), psi modulo pi and phi0 modulo 2 pi, not folded."""
+    f_c, f_s, dec_c, dec_s, iota_c, iota_s, ra_s, phi_s = _places(reference, bins)
+    half = torch.full_like(f_c, 0.5)
+    position = bins * _unsquash(z[..., 0], f_c, f_s)
+    unit = torch.special.ndtr(z[..., 1])
+    fdot = _FDOT_LOW + (_FDOT_HIGH - _FDOT_LOW) * unit
+    cos_iota = 2.0 * _unsquash(z[..., 5], iota_c, iota_s) - 1.0
+    offset = torch.sinh(z[..., 2].clamp(-9.0, 9.0)) / reference[..., 7]
+    ln_amplitude = reference[..., 6] + offset - _norm_of_cos(cos_iota)
+    turn = _unsquash(z[..., 3], half, ra_s) - 0.5
+    ra = torch.remainder(reference[..., 1] + 2.0 * torch.pi * turn, 2.0 * torch.pi)
+    sin_dec = 2.0 * _unsquash(z[..., 4], dec_c, dec_s) - 1.0
+    w = _unsquash(z[..., 6], half, phi_s)
+    phi0 = _phi0_reference(reference) + torch.pi * (w - 0.5)
+    psi = torch.remainder(_phases(reference, phi0) + torch.pi * (v - 0.5), torch.pi)
+    phi0 = torch.remainder(phi0, 2.0 * torch.pi)
+    return torch.stack([position, fdot, ln_amplitude, ra, sin_dec, psi, cos_iota, phi0], dim=-1)

@@ -1,0 +1,1 @@
+"""Ready-made settings as YAML files, read by `slotflow.config`."""
