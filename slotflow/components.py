@@ -14,6 +14,7 @@ import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
+from slotflow.bands import level as noise_power
 from slotflow.config import ComponentSettings
 from slotflow.response import Complex, Float, ResponseGrid, _slow_basis
 from slotflow.parameters import FDOT_T2_PRIOR
@@ -241,7 +242,9 @@ class ComponentSearch:
         self.banks = BankSet(grid, settings)
         self._order = np.fft.ifftshift(np.arange(grid.n))
 
-    def __call__(self, band: Complex64, first_bin: int, sigma: Float) -> ComponentSet:
+    def __call__(
+        self, band: Complex64, first_bin: int, sigma: Float, known_level: Float | None = None
+    ) -> ComponentSet:
         """Search one band.
 
         Args:
@@ -249,12 +252,14 @@ class ComponentSearch:
             first_bin: Fourier bin of the band's first column.
             sigma: (2,) the whitening's divisor at the band's centre in A and E, i.e. the
                 noise per bin in the data's own unit, sqrt(S T mean(w^2) / 2).
+            known_level: (2,) noise power per bin of A and E relative to the whitening, where
+                it is to be believed instead of estimated from the band.
 
         Returns:
             The components; none at all is an empty set, not an error.
         """
         bins = band.shape[1]
-        level = noise_level(band[:2])
+        level = noise_power(band[:2]) if known_level is None else known_level
         residual = (band[:2] / np.sqrt(level)[:, None]).astype(np.complex64)
         scale = self._scale(sigma * np.sqrt(level))
         bank = self.banks.at(first_bin + bins // 2)
@@ -262,13 +267,13 @@ class ComponentSearch:
         bank.correlate(residual, 0, bins, statistic)
         peaks = statistic.max(axis=2)
         found: list[_Found] = []
-        ratio, settled = 1.0, False
+        ratio, settled = 1.0, known_level is not None
         while len(found) < self.settings.max_components:
             position = int(np.argmax(peaks))
             height = 2.0 * float(peaks.flat[position])
             if not settled and height < LEVEL_HEIGHT * ratio:
                 # only clear sources move the level: fits to noise would lower it without end
-                ratio, settled = float(np.mean(noise_level(residual))), True
+                ratio, settled = float(np.mean(noise_power(residual))), True
             if height < self.settings.threshold * ratio:
                 break
             one = self._refine_peak(position, statistic, bank.sky, residual, first_bin, scale)
@@ -285,7 +290,7 @@ class ComponentSearch:
             for one in found:
                 self._refit(one, residual, first_bin, scale)
         if not settled:
-            ratio = float(np.mean(noise_level(residual)))
+            ratio = float(np.mean(noise_power(residual)))
         components = self._records(found, residual, first_bin, ratio)
         residual *= np.sqrt(level).astype(np.float32)[:, None]
         return ComponentSet(components, level * ratio, residual)
@@ -395,14 +400,6 @@ class ComponentSearch:
             record["second_loss"] = max(one.f - one.second_f, 0.0) / level
             record["patch"] = padded[row : row + 2 * PATCH + 1]
         return records
-
-
-def noise_level(band: Complex64) -> Float:
-    """Return the noise power per bin of each channel, from the median of ``|d|^2``.
-
-    The median of an exponential law of mean 1 is ln 2; a few loud sources move it little.
-    """
-    return np.asarray(np.median(np.abs(band) ** 2, axis=1) / np.log(2.0), dtype=np.float64)
 
 
 def _separation(sky: Float, point: Float) -> Float:

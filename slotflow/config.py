@@ -81,7 +81,7 @@ class ComponentSettings(Settings):
     sky_points: int = Field(320, ge=12)
     slow_samples: int = Field(64, ge=32, multiple_of=2)
     taps: int = Field(33, ge=9)
-    max_components: int = Field(12, ge=1)
+    max_components: int = Field(16, ge=1)
     threshold: float = Field(22.0, gt=0, description="2F below which the search stops")
     block: int = Field(1024, ge=1, description="bins that share one template bank")
 
@@ -135,6 +135,7 @@ class TrainSettings(Settings):
     weight_decay: float = Field(1e-4, ge=0)
     warmup: float = Field(0.03, ge=0, lt=1, description="share of the steps")
     clip: float = Field(5.0, gt=0)
+    average: float = Field(0.999, ge=0, lt=1, description="decay of the weights' moving average")
     seed: int = Field(1, ge=0)
     checkpoint_seconds: float = Field(60.0, gt=0)
 

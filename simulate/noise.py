@@ -1,0 +1,37 @@
+"""Instrument noise for simulations: the densities and draws of :mod:`slotflow.noise`.
+
+They live in the library because training draws its noise when a band is loaded, without
+JAX; this module gives the simulation what it needs of a band.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from slotflow.config import ObservationSettings
+from slotflow.noise import Float, draw_noise, instrument_psd, total_psd
+
+__all__ = ["BandPsd", "band_psd", "draw_noise"]
+
+
+class BandPsd(NamedTuple):
+    """Densities at the bins ``first_bin .. first_bin + n - 1``, each (3, n), 1/Hz."""
+
+    first_bin: int
+    instrument: Float
+    total: Float
+
+
+def band_psd(first_bin: int, bins: int, settings: ObservationSettings) -> BandPsd:
+    """Return the model densities of A, E, T at consecutive Fourier bins.
+
+    Raises:
+        ValueError: a bin at or below zero frequency.
+    """
+    frequency = (first_bin + np.arange(bins)) / settings.duration
+    model, generation = settings.noise, settings.tdi_generation
+    return BandPsd(
+        first_bin,
+        instrument_psd(frequency, model=model, tdi_generation=generation),
+        total_psd(frequency, model=model, tdi_generation=generation),
+    )

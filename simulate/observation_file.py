@@ -1,0 +1,154 @@
+"""Writing a simulated observation: the layout of LDC2 Sangria, with the truth beside it.
+
+``obs/tdi``: compound ``t, X, Y, Z`` of shape (N, 1); ``obs/config``: ``dt_tdi``, ``t_max``.
+``sky/vgb/cat`` (given sources) and ``sky/dgb/cat`` (members of the Galaxy): LDC columns.
+``truth``: ``names``, ``sources`` (S, 8), ``snr`` of both, in this project's own conventions.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from slotflow import __version__
+from slotflow.config import ObservationSettings
+from slotflow.conventions import to_ldc
+from slotflow.errors import InputError
+from slotflow.parameters import NAMES
+from slotflow.simulate.orbits import orbits
+
+Float = NDArray[np.float64]
+
+NAME_BYTES: Final = 40
+CHUNK: Final = 32_768
+ORBIT_PARAMETERS: Final = ("L", "a", "lambda1", "m_init1", "t_init")
+
+
+@dataclass(frozen=True)
+class ObservationContent:
+    """What goes into the file.
+
+    ``xyz`` is (3, N); the sources are (S, 8), their SNRs (S,); ``attributes`` say how the
+    sky was made.
+    """
+
+    settings: ObservationSettings
+    seed: int
+    xyz: Float
+    given: Float
+    given_names: tuple[str, ...]
+    given_snr: Float
+    members: Float
+    member_names: tuple[str, ...]
+    member_snr: Float
+    attributes: Mapping[str, float | int | str]
+
+
+def write_observation(path: Path, content: ObservationContent, *, compact: bool) -> None:
+    """Write the file under a temporary name, then rename it.
+
+    Args:
+        path: the file.
+        content: what to write.
+        compact: X, Y, Z in single precision (time stays double), gzip with shuffle.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with h5py.File(partial, "w") as file:
+            _write_series(file, content, compact)
+            _write_truth(file, content)
+        partial.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error})") from error
+    finally:
+        if partial.exists():
+            partial.unlink()
+
+
+def _write_series(file: h5py.File, content: ObservationContent, compact: bool) -> None:
+    settings = content.settings
+    kind = "<f4" if compact else "<f8"
+    samples = content.xyz.shape[1]
+    rows = np.empty((samples, 1), dtype=[("t", "<f8"), ("X", kind), ("Y", kind), ("Z", kind)])
+    rows["t"][:, 0] = settings.t0 + settings.dt * np.arange(samples)
+    for name, series in zip("XYZ", content.xyz, strict=True):
+        rows[name][:, 0] = series
+    filters: dict[str, Any] = {"compression": "gzip", "compression_opts": 6, "shuffle": True}
+    dataset = file.create_dataset(
+        "obs/tdi",
+        data=rows,
+        chunks=(min(CHUNK, samples), 1),
+        fletcher32=True,
+        **(filters if compact else {}),
+    )
+    dataset.attrs.update(
+        {
+            "tdi_generation": settings.tdi_generation,
+            "units": "fractional frequency; t in s since 2035-01-01T00:00:00 TCB",
+            "t0": settings.t0,
+            "orbit": settings.orbit,
+            **{f"orbit_{name}": _orbit_value(settings.orbit, name) for name in ORBIT_PARAMETERS},
+        }
+    )
+    file["obs/config/dt_tdi"] = settings.dt
+    file["obs/config/t_max"] = settings.duration
+    file.attrs.update(
+        {
+            "software": "slotflow",
+            "version": __version__,
+            "seed": content.seed,
+            "settings": settings.model_dump_json(),
+            **content.attributes,
+        }
+    )
+
+
+def _orbit_value(orbit: str, name: str) -> float:
+    return float(getattr(orbits(orbit), name))
+
+
+def _write_truth(file: h5py.File, content: ObservationContent) -> None:
+    _write_ldc(file, "sky/vgb/cat", content.given, content.given_names)
+    _write_ldc(file, "sky/dgb/cat", content.members, content.member_names)
+    names = content.given_names + content.member_names
+    if not names:
+        return
+    group = file.create_group("truth")
+    group["names"] = _text(names)
+    group["sources"] = np.concatenate([content.given, content.members])
+    group["snr"] = np.concatenate([content.given_snr, content.member_snr])
+    group["sources"].attrs.update(
+        {
+            "columns": ", ".join(NAMES),
+            "conventions": "Hz, Hz/s, strain, rad; ICRS; f0 and phi0 at t0;"
+            " phase 2 pi f0 t + pi fdot t^2 - phi0",
+        }
+    )
+    group["snr"].attrs["definition"] = (
+        "A and E against the model of instrument and confusion; all given sources, and members of"
+        " the Galaxy above galaxy_truth_snr (fainter ones are in the data but not listed)"
+    )
+
+
+def _write_ldc(file: h5py.File, name: str, sources: Float, names: tuple[str, ...]) -> None:
+    if not len(sources):
+        return
+    columns = to_ldc(sources)
+    dtype = [("Name", f"S{NAME_BYTES}"), *((column, "<f8") for column in columns)]
+    table = np.zeros((len(sources), 1), dtype=dtype)
+    table["Name"][:, 0] = _text(names)
+    for column, values in columns.items():
+        table[column][:, 0] = values
+    file[name] = table
+
+
+def _text(names: tuple[str, ...]) -> NDArray[np.bytes_]:
+    encoded = [name.encode("utf-8")[:NAME_BYTES] for name in names]
+    return np.array(encoded, dtype=f"S{NAME_BYTES}")

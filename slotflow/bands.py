@@ -1,0 +1,249 @@
+"""From a time series to whitened bands: the same band data the simulator makes directly.
+
+A band is ``K`` consecutive Fourier bins of ``dt rfft(w x)`` over exactly the observation time
+T for which the model was trained, with ``w`` the periodic Tukey window, in TDI 1.5 and
+fractional frequency x seconds. Whitened, the noise has unit variance per complex bin.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+import scipy.fft
+from numpy.typing import NDArray
+
+from slotflow.config import PriorSettings
+from slotflow.errors import InputError
+from slotflow.noise import ARM_LENGTH, window_power, window_samples
+from slotflow.readers import Observation
+from slotflow.response import tdi2_factor
+
+Float = NDArray[np.float64]
+Complex = NDArray[np.complex128]
+
+_COMMON_STEPS: Final = (60.0, 30.0, 20.0, 15.0, 10.0, 5.0, 2.5, 1.0)  # s, for a message
+_TO_AET: Final = np.array(
+    [
+        [-1.0 / math.sqrt(2.0), 0.0, 1.0 / math.sqrt(2.0)],
+        [1.0 / math.sqrt(6.0), -2.0 / math.sqrt(6.0), 1.0 / math.sqrt(6.0)],
+        [1.0 / math.sqrt(3.0), 1.0 / math.sqrt(3.0), 1.0 / math.sqrt(3.0)],
+    ]
+)
+
+
+def xyz_to_aet[T: (np.float64, np.complex128)](xyz: NDArray[T]) -> NDArray[T]:
+    """Return A = (Z-X)/sqrt2, E = (X-2Y+Z)/sqrt6, T = (X+Y+Z)/sqrt3: (3, n) -> (3, n)."""
+    return np.asarray(_TO_AET @ xyz)
+
+
+def aet_to_xyz[T: (np.float64, np.complex128)](aet: NDArray[T]) -> NDArray[T]:
+    """Invert :func:`xyz_to_aet` (an orthogonal matrix): (3, n) -> (3, n)."""
+    return np.asarray(_TO_AET.T @ aet)
+
+
+class BandSpectrum(NamedTuple):
+    """Consecutive Fourier bins of A, E, T.
+
+    ``data`` is (3, K) complex128, not whitened, in fractional frequency x seconds; index j
+    is the bin ``first_bin + j`` of frequency ``(first_bin + j) / T``.
+    """
+
+    first_bin: int
+    data: Complex
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """The whole observation's A, E, T spectrum from zero frequency, and how it was made.
+
+    Attributes:
+        data: (3, bins) complex128, TDI 1.5, fractional frequency x seconds.
+        duration: observation time T in seconds; bin k has the frequency k / T.
+        notes: what was done to the data that the user should know, one line each.
+    """
+
+    data: Complex
+    duration: float
+    notes: tuple[str, ...] = ()
+
+    def band(self, first_bin: int, bins: int) -> BandSpectrum:
+        """Return the bins ``first_bin .. first_bin + bins - 1``.
+
+        Raises:
+            ValueError: some of them are outside the spectrum.
+        """
+        if first_bin < 0 or first_bin + bins > self.data.shape[1]:
+            raise ValueError(
+                f"expected bins within 0 .. {self.data.shape[1] - 1};"
+                f" got {first_bin} .. {first_bin + bins - 1}"
+            )
+        return BandSpectrum(first_bin, self.data[:, first_bin : first_bin + bins])
+
+
+def spectrum(
+    observation: Observation, duration: float, tukey: float, fmax: float | None = None
+) -> Spectrum:
+    """Window and Fourier transform an observation over exactly ``duration`` seconds.
+
+    The series may have any time step that divides ``duration``. Longer series are cropped
+    at the end (t0 and the phases that refer to it stay), which is noted. TDI 2 is divided by
+    the complex factor to TDI 1.5; where that factor vanishes (zero frequency and multiples
+    of c / (4 L), 30 mHz) no data can be had, and these bins are set to zero.
+
+    Args:
+        observation: the series.
+        duration: the observation time T of the model, s.
+        tukey: tapered fraction of the Tukey window.
+        fmax: highest frequency needed, Hz; all up to Nyquist where None.
+
+    Raises:
+        InputError: too short, a time step that does not divide ``duration``, or too coarse
+            for ``fmax``.
+    """
+    samples = _samples_needed(observation, duration)
+    notes = []
+    if (extra := observation.tdi.shape[1] - samples) > 0:
+        notes.append(
+            f"the last {extra * observation.dt:.0f} s are not used: the model was trained on"
+            f" {duration:.0f} s"
+        )
+    bins = samples // 2 + 1
+    if fmax is not None:
+        if fmax > 0.5 / observation.dt:
+            raise InputError(
+                f"{observation.path}: the time step of {observation.dt:g} s reaches"
+                f" {0.5e3 / observation.dt:.4g} mHz only; {fmax * 1e3:.4g} mHz is needed"
+            )
+        bins = min(bins, math.ceil(fmax * duration) + 1)
+    window = window_samples(tukey, samples)
+    data = np.empty((3, bins), dtype=np.complex128)
+    for channel in range(3):  # one at a time: a third of the memory
+        data[channel] = scipy.fft.rfft(observation.tdi[channel, :samples] * window)[:bins]
+    data = xyz_to_aet(data) * observation.dt
+    if observation.generation == "2.0":
+        factor = tdi2_factor(np.arange(bins) / duration, ARM_LENGTH)
+        usable = np.abs(factor) > 1e-6
+        data[:, usable] /= factor[usable]
+        data[:, ~usable] = 0.0
+        notes.append("TDI 2 was divided by the complex factor to TDI 1.5")
+    return Spectrum(data, duration, tuple(notes))
+
+
+def _samples_needed(observation: Observation, duration: float) -> int:
+    """Return T / dt, or say why the series cannot be used."""
+    dt, have = observation.dt, observation.tdi.shape[1]
+    samples = round(duration / dt)
+    if samples < 1 or abs(samples * dt - duration) > 1e-6 * duration / samples:
+        usable = [step for step in _COMMON_STEPS if (duration / step).is_integer()]
+        raise InputError(
+            f"{observation.path}: time step {dt!r} s does not divide the {duration!r} s on which"
+            f" the model was trained{f' (one of {usable} s would)' if usable else ''}"
+        )
+    if have < samples:
+        raise InputError(
+            f"{observation.path}: {have} samples of {dt:g} s are {have * dt:.0f} s; the model"
+            f" needs at least {samples} samples ({duration:.0f} s)"
+        )
+    return samples
+
+
+class Tile(NamedTuple):
+    """One band of a tiling, and the frequencies (Hz) whose sources are reported from it.
+
+    A source with ``low <= f0 < high`` belongs to this tile.
+    """
+
+    first_bin: int
+    low: float
+    high: float
+
+
+def trained_range(prior: PriorSettings, duration: float) -> tuple[float, float]:
+    """Return the lowest and highest frequency (Hz) at which the prior has targets."""
+    centre_low, centre_high = _centres(prior, duration)
+    low = centre_low - prior.window(centre_low / duration) // 2
+    high = centre_high + prior.window(centre_high / duration) // 2
+    return low / duration, high / duration
+
+
+def _centres(prior: PriorSettings, duration: float) -> tuple[int, int]:
+    """Lowest and highest central bin of a band that the prior allows."""
+    low, high = math.ceil(prior.fmin * duration), math.floor(prior.fmax * duration)
+    if low > high:
+        raise ValueError(f"no bin between {prior.fmin} and {prior.fmax} Hz")
+    return low, high
+
+
+def tiles(fmin: float, fmax: float, prior: PriorSettings, duration: float) -> list[Tile]:
+    """Return bands whose central windows cover [fmin, fmax] without gap or overlap.
+
+    Each tile's frequencies lie in the central window in which the prior puts a band's
+    targets, and each band's centre within the prior's range.
+
+    Args:
+        fmin, fmax: the wanted frequencies, Hz.
+        prior: the training prior.
+        duration: observation time T, s.
+
+    Raises:
+        InputError: ``fmin`` not below ``fmax``, or frequencies outside the trained range.
+    """
+    lowest, highest = trained_range(prior, duration)
+    if not fmin < fmax:
+        raise InputError(f"fmin {fmin!r} Hz must be below fmax {fmax!r} Hz")
+    for name, value in (("fmin", fmin), ("fmax", fmax)):
+        if not lowest <= value <= highest:
+            raise InputError(
+                f"{name} {value!r} Hz is outside the trained range:"
+                f" {lowest:.6e} to {highest:.6e} Hz"
+            )
+    centre_low, centre_high = _centres(prior, duration)
+    result: list[Tile] = []
+    edge, end = math.floor(fmin * duration), fmax * duration
+    while edge < end:
+        centre = min(max(_next_centre(edge, prior, duration), centre_low), centre_high)
+        upper = centre + prior.window(centre / duration) // 2
+        low = fmin if not result else edge / duration
+        result.append(Tile(centre - prior.bins // 2, low, min(upper / duration, fmax)))
+        edge = upper
+    return result
+
+
+def _next_centre(edge: int, prior: PriorSettings, duration: float) -> int:
+    """Return the central bin of the band whose window begins at, or covers, ``edge``."""
+    wide, narrow = prior.wide_window // 2, prior.narrow_window // 2
+    split = math.ceil(prior.split_frequency * duration)  # the first bin that is not below it
+    if edge + wide < split:
+        return edge + wide
+    if edge + narrow >= split:
+        return edge + narrow
+    # the last wide band: it also covers a little below the edge, which is not reported again
+    return split - 1
+
+
+def level(whitened: NDArray[np.complexfloating]) -> Float:
+    """Return each channel's noise level, 1 for unit noise: (channels, K) -> (channels,).
+
+    The median of |d|^2 over ln 2: few loud bins do not move it.
+    """
+    return np.asarray(np.median(np.abs(whitened) ** 2, axis=-1) / math.log(2.0), dtype=np.float64)
+
+
+def whiten(
+    data: Complex, psd: NDArray[np.float64], duration: float, tukey: float
+) -> NDArray[np.complex64]:
+    """Divide by the noise's standard deviation per complex bin, then cast: (3, K) complex64.
+
+    ``E|n|^2 = S T / 2 mean(w^2)``. The cast comes last: |X|^2 near 1e-42 underflows in
+    single precision.
+
+    Args:
+        data: (3, K) as :class:`BandSpectrum` holds it.
+        psd: (3, K) one-sided density at the same bins, 1/Hz.
+        duration: observation time T, s.
+        tukey: tapered fraction of the window.
+    """
+    if data.shape != psd.shape:
+        raise ValueError(f"expected a density of shape {data.shape}; got {psd.shape}")
+    return (data / np.sqrt(psd * (0.5 * duration * window_power(tukey)))).astype(np.complex64)

@@ -1,0 +1,106 @@
+"""The loss terms, each a function of its own.
+
+Flow NLL, psi NLL, existence, frequency from attention, slot diversity and attention
+orthogonality, in the sense of arXiv:2605.02323; the exact forms are our choice where its
+text does not give them. Each returns one number, the mean over what it concerns, and 0
+where there is nothing.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from slotflow.config import LossSettings
+from slotflow.context import pick
+from slotflow.matching import assign
+from slotflow.model import Reading, SlotFlow
+
+
+class Targets(NamedTuple):
+    """The truth of a batch, padded to K sources.
+
+    ``sources`` (B, K, 8) float64 in the form of :func:`slotflow.coordinates.to_local`,
+    ``component`` (B, K) int64: which component stands for each source, -1 for a source
+    without any (or padding).
+    """
+
+    sources: Tensor
+    component: Tensor
+
+
+class Terms(NamedTuple):
+    """Loss terms, each a scalar; weights are those of :class:`LossSettings`."""
+
+    nll: Tensor
+    psi: Tensor
+    existence: Tensor
+    attention: Tensor
+    diversity: Tensor
+    orthogonality: Tensor
+
+    def total(self, weights: LossSettings) -> Tensor:
+        """Return the weighted sum."""
+        parts = [getattr(weights, name) * getattr(self, name) for name in self._fields]
+        return torch.stack(parts).sum()
+
+
+def attention_cost(attention: Tensor, component: Tensor) -> Tensor:
+    """Return -ln of each slot's attention on each source's component: (B, S, K)."""
+    index = component.clamp(min=0)[:, None, :].expand(-1, attention.shape[1], -1)
+    return -torch.log(torch.gather(attention, 2, index).clamp(min=1e-8))
+
+
+def existence_loss(logits: Tensor, exists: Tensor) -> Tensor:
+    """Binary cross-entropy of (B, S) logits against the matched slots."""
+    return functional.binary_cross_entropy_with_logits(logits, exists.to(logits.dtype))
+
+
+def diversity_loss(attention: Tensor, exists: Tensor) -> Tensor:
+    """Mean overlap sum_l min(a_l, b_l) of the attentions of pairs of matched slots."""
+    overlap = torch.minimum(attention[:, :, None], attention[:, None]).sum(dim=-1)
+    return _pair_mean(overlap, exists)
+
+
+def orthogonality_loss(attention: Tensor, exists: Tensor) -> Tensor:
+    """Mean squared cosine between the attentions of pairs of matched slots."""
+    unit = functional.normalize(attention, dim=-1, eps=1e-8)
+    return _pair_mean((unit @ unit.transpose(1, 2)) ** 2, exists)
+
+
+def _pair_mean(values: Tensor, exists: Tensor) -> Tensor:
+    both = (exists[:, :, None] & exists[:, None]).triu(diagonal=1)
+    return (values * both).sum() / both.sum().clamp(min=1)
+
+
+def matched_slots(reading: Reading, targets: Targets) -> Tensor:
+    """Return the slot of each source, -1 for a source without a component: (B, K)."""
+    with torch.no_grad():
+        cost = attention_cost(reading.attention, targets.component)
+        return assign(cost, targets.component >= 0)
+
+
+def loss_terms(model: SlotFlow, reading: Reading, targets: Targets) -> Terms:
+    """Match slots and sources, then return every term of the loss."""
+    slot = matched_slots(reading, targets)
+    valid = slot >= 0
+    held = slot.clamp(min=0)
+    exists = torch.zeros_like(reading.existence, dtype=torch.bool)
+    # a source without a slot must not reset the slot of another: write those that have one
+    batch, _ = torch.nonzero(valid, as_tuple=True)
+    exists[batch, slot[valid]] = True
+    context = pick(reading.context, held)[valid]
+    reference = pick(reading.reference, held)[valid]
+    log_q = model.log_prob(targets.sources[valid], context, reference)
+    count = max(len(log_q), 1)
+    cost = attention_cost(reading.attention, targets.component)
+    chosen = torch.gather(cost, 1, held[:, None, :]).squeeze(1)[valid]
+    return Terms(
+        nll=-log_q[:, 0].sum() / count,
+        psi=-log_q[:, 1].sum() / count,
+        existence=existence_loss(reading.existence, exists),
+        attention=chosen.sum() / count,
+        diversity=diversity_loss(reading.attention, exists),
+        orthogonality=orthogonality_loss(reading.attention, exists),
+    )

@@ -1,0 +1,189 @@
+"""The whole network: components in, a density for each slot out."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from slotflow.config import ModelSettings
+from slotflow.context import ContextNet, Streams, attention_moments, pick
+from slotflow.coordinates import FEATURES, from_local, to_local
+from slotflow.encoder import Encoder
+from slotflow.flow import ConditionalFlow, PsiFlow
+from slotflow.slots import EvidenceDepletion, VanillaSlotAttention
+from slotflow.tokens import TOKEN_WIDTH
+
+PSI_FEATURES = FEATURES + 5
+
+
+class TokenBatch(NamedTuple):
+    """A batch of :class:`slotflow.tokens.BandTokens`.
+
+    ``features`` (B, C, TOKEN_WIDTH), ``band`` (B, BAND_WIDTH), ``reference`` (B, C, 13)
+    float64, ``valid`` (B, C) bool.
+    """
+
+    features: Tensor
+    band: Tensor
+    reference: Tensor
+    valid: Tensor
+
+
+class Reading(NamedTuple):
+    """What the slots made of a batch.
+
+    ``context`` (B, S, context), ``attention`` (B, S, C) normalised over components,
+    ``choice`` (B, S) the component attended most, ``reference`` (B, S, 13) its reference,
+    ``existence`` (B, S) logits, ``slots`` (B, S, D), ``evidence`` (B, S + 1, C).
+    """
+
+    context: Tensor
+    attention: Tensor
+    choice: Tensor
+    reference: Tensor
+    existence: Tensor
+    slots: Tensor
+    evidence: Tensor
+
+
+class SlotFlow(nn.Module):
+    """Encoder, slots, context, flow and heads.
+
+    Args:
+        settings: the shape.
+        bins: bins of a band.
+    """
+
+    feature_mean: Tensor
+    feature_scale: Tensor
+
+    def __init__(self, settings: ModelSettings, bins: int) -> None:
+        super().__init__()
+        self.settings = settings
+        self.bins = bins
+        self.register_buffer("feature_mean", torch.zeros(TOKEN_WIDTH))
+        self.register_buffer("feature_scale", torch.ones(TOKEN_WIDTH))
+        self.encoder = Encoder(settings)
+        self.slot_bias = nn.Linear(settings.width, 1)
+        arguments = {
+            "n_slots": settings.slots,
+            "width": settings.width,
+            "iterations": settings.iterations,
+            "gamma": settings.gamma,
+            "tau": settings.tau,
+            "depletion": settings.depletion,
+            "epsilon": settings.epsilon,
+            "learned_starts": settings.learned_starts,
+        }
+        depletes = settings.slot_attention == "evidence-depletion"
+        kind = EvidenceDepletion if depletes else VanillaSlotAttention
+        self.slots = kind(**arguments)  # type: ignore[arg-type]
+        self.context = ContextNet(settings)
+        self.flow = ConditionalFlow(
+            FEATURES, settings.context, settings.flow_layers, settings.flow_bins,
+            settings.flow_hidden, settings.tail_bound,
+        )  # fmt: skip
+        self.psi = PsiFlow(PSI_FEATURES, settings.psi_bins, settings.psi_hidden, settings.context)
+        self.exists = nn.Sequential(
+            nn.Linear(settings.context, settings.width), nn.GELU(), nn.Linear(settings.width, 1)
+        )
+
+    def standardise(self, features: Tensor, valid: Tensor) -> None:
+        """Set the features' offset and scale from training tokens (N, C, W), (N, C)."""
+        chosen = features[valid].double()
+        if len(chosen) < 2:
+            return
+        self.feature_mean.copy_(chosen.mean(dim=0))
+        self.feature_scale.copy_(chosen.std(dim=0).clamp(min=1e-3))
+
+    def read(self, batch: TokenBatch, generator: torch.Generator | None = None) -> Reading:
+        """Let the slots read the tokens; ``generator`` drives the slots' order in training."""
+        measured = (batch.features - self.feature_mean) / self.feature_scale
+        measured = measured.clamp(-8.0, 8.0) * batch.valid[..., None]
+        tokens = self.encoder(measured, batch.band, batch.reference, batch.valid)
+        bias = self.slot_bias(tokens).squeeze(-1)
+        out = self.slots(tokens, batch.valid, bias=bias, generator=generator)
+        attention = out.weights
+        choice = attention.argmax(dim=-1)
+        left = out.evidence[:, -1]
+        place = batch.reference[..., 0].to(attention.dtype)
+        streams = Streams(
+            slot=out.slots,
+            attended=attention @ tokens,
+            component=pick(tokens, choice),
+            measured=pick(measured, choice),
+            moments=attention_moments(attention, left, place, choice),
+            band=batch.band[:, None].expand(-1, out.slots.shape[1], -1),
+        )
+        context = self.context(streams)
+        existence = self.exists(context).squeeze(-1)
+        # without any component there is nothing to attend to, and nothing to report
+        existence = existence.masked_fill(~batch.valid.any(dim=1)[:, None], -20.0)
+        return Reading(
+            context, attention, choice, pick(batch.reference, choice), existence, out.slots,
+            out.evidence,
+        )  # fmt: skip
+
+    def log_prob(self, sources: Tensor, context: Tensor, reference: Tensor) -> Tensor:
+        """Return ln q of the flow and of psi in the unit cube: (N, 2).
+
+        Args:
+            sources: (N, 8) float64 as for :func:`slotflow.coordinates.to_local`.
+            context: (N, context).
+            reference: (N, 13) float64.
+        """
+        local = to_local(sources, reference, self.bins)
+        z = local.z.float()
+        flow = self.flow.log_prob(z, context) + local.log_jacobian.float()
+        features = psi_features(z, reference)
+        psi = self.psi.log_prob(local.v.float(), features, context)
+        return torch.stack([flow, psi], dim=-1)
+
+    def sample(
+        self, context: Tensor, reference: Tensor, draws: int, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Draw sources from each slot's posterior.
+
+        Args:
+            context: (N, context).
+            reference: (N, 13) float64.
+            draws: n.
+            generator: draws the base noise.
+
+        Returns:
+            Sources (N, n, 8) float64 as ``to_local`` takes them, and ln q in the unit cube
+            (N, n).
+        """
+        z, log_q = self.flow.sample_and_log_prob(context, draws, generator, chunk=4096)
+        u = torch.rand(z.shape[:-1], generator=generator, dtype=z.dtype)
+        expanded = reference[:, None].expand(-1, draws, -1)
+        features = psi_features(z, expanded)
+        v, log_psi = self.psi.sample(features, u, context[:, None])
+        sources = from_local(z.double(), v.double(), expanded, self.bins)
+        jacobian = to_local(sources, expanded, self.bins).log_jacobian
+        return sources, (log_q + log_psi).double() + jacobian
+
+    def parameter_counts(self) -> dict[str, int]:
+        """Number of parameters of each part."""
+        return {
+            name: sum(p.numel() for p in part.parameters()) for name, part in self.named_children()
+        }
+
+
+def psi_features(z: Tensor, reference: Tensor) -> Tensor:
+    """What q(psi | the other seven) is told besides the context: (..., PSI_FEATURES).
+
+    The seven coordinates (held to +-4) and phi0's place on its circle of period pi, whose
+    harmonics have no seam.
+    """
+    width = (reference[..., 11] / math.pi / 0.25).clamp(max=2.0)
+    turn = torch.sigmoid(width * torch.sinh(z[..., 6].double().clamp(-30.0, 30.0)))
+    angle = 2.0 * math.pi * turn
+    harmonics = torch.stack(
+        [torch.cos(angle), torch.sin(angle), torch.cos(2 * angle), torch.sin(2 * angle)], dim=-1
+    )
+    stronger = (reference[..., 8] >= 0.0).to(z.dtype)[..., None]
+    return torch.cat([z.clamp(-4.0, 4.0), harmonics.to(z.dtype), stronger], dim=-1)
+
+

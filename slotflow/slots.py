@@ -1,0 +1,296 @@
+"""Slot attention over tokens: evidence depletion, and the vanilla baseline.
+
+Evidence depletion (arXiv:2605.02323, algorithm 1) lets the slots read the tokens one after
+another. Every token carries evidence e in [epsilon, 1], at first 1. A slot s refines itself
+a few times by
+
+    alpha = softmax over tokens of  q . W_k(e h) / (tau sqrt d) + gamma log e          (eq. 5)
+    s <- GRU(sum alpha W_v(e h), s),   s <- s + MLP(LN s)
+
+and then lowers the evidence of what it read, e <- max(e (1 - f(alpha)), epsilon)      (eq. 6),
+so that the next slot looks elsewhere. Gradients flow through e.
+
+The projections are linear, so W h is computed once for all slots and scaled by e:
+W(e h) = e (W h - b) + b, the same numbers with S times fewer projections.
+"""
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+Depletion = Literal["linear", "quadratic", "cubic", "binary"]
+
+#: Evidence below this counts as this in the logarithm (as in the author's reference).
+LOG_FLOOR = 1e-6
+
+
+class SlotOutput(NamedTuple):
+    """What slot attention returns, indexed by slot, whatever the order of processing.
+
+    ``slots`` (B, S, D). ``attention`` (B, S, L), 0 on masked tokens: for evidence depletion
+    each slot's distribution over tokens; for vanilla slot attention each token's distribution
+    over slots (times the bias' weight, if there is one). ``evidence`` (B, S + 1, L), 0 on
+    masked tokens: at the start and after each slot, in the order of processing; vanilla slot
+    attention depletes none.
+    """
+
+    slots: Tensor
+    attention: Tensor
+    evidence: Tensor
+
+    @property
+    def weights(self) -> Tensor:
+        """The attention normalised over tokens, (B, S, L); zeros where no token is valid."""
+        return _normalise(self.attention)
+
+
+def deplete(evidence: Tensor, alpha: Tensor, form: Depletion, epsilon: float) -> Tensor:
+    """Return max(e (1 - f(alpha)), epsilon) (eq. 6); ``evidence`` and ``alpha`` alike in shape.
+
+    f is alpha, its square, its cube, or 1 where alpha >= 0.5.
+    """
+    if form == "linear":
+        left = 1 - alpha
+    elif form == "quadratic":
+        left = 1 - alpha**2
+    elif form == "cubic":
+        left = 1 - alpha**3
+    elif form == "binary":
+        left = (alpha < 0.5).to(alpha.dtype)
+    else:
+        raise ValueError(f"depletion: expected linear, quadratic, cubic or binary; got {form!r}")
+    return (evidence * left).clamp(min=epsilon)
+
+
+class _SlotAttention(nn.Module):
+    """The parameters both kinds share, under the names of the author's reference.
+
+    Args:
+        n_slots: S.
+        width: D, of tokens and slots.
+        iterations: refinements of each slot.
+        learned_starts: each slot has a start of its own (``slot_start``), instead of an
+            exchangeable draw from a learned Gaussian (``slot_mu``, ``slot_sigma``).
+    """
+
+    def __init__(self, n_slots: int, width: int, iterations: int, learned_starts: bool) -> None:
+        super().__init__()
+        self.n_slots = n_slots
+        self.width = width
+        self.iterations = iterations
+        self.learned_starts = learned_starts
+        if learned_starts:
+            self.slot_start = nn.Parameter(torch.randn(n_slots, width))
+        else:
+            self.slot_mu = nn.Parameter(torch.randn(1, 1, width) * 0.1)
+            self.slot_sigma = nn.Parameter(torch.full((1, 1, width), 0.1))
+        self.norm_in = nn.LayerNorm(width)
+        self.norm_s = nn.LayerNorm(width)
+        self.norm_mlp = nn.LayerNorm(width)
+        self.proj_q = nn.Linear(width, width)
+        self.proj_k = nn.Linear(width, width)
+        self.proj_v = nn.Linear(width, width)
+        self.gru = nn.GRUCell(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
+
+    def starts(self, batch: int, generator: torch.Generator | None = None) -> Tensor:
+        """Return the slots' first states, (B, S, D)."""
+        if self.learned_starts:
+            return self.slot_start.expand(batch, -1, -1)
+        mu = self.slot_mu
+        noise = torch.randn(
+            (batch, self.n_slots, self.width),
+            generator=generator,
+            device=mu.device if generator is None else generator.device,
+            dtype=mu.dtype,
+        )
+        return mu + self.slot_sigma * noise.to(mu.device)
+
+    def order(self, generator: torch.Generator | None = None) -> list[int]:
+        """Return the order of processing: random in training, 0..S-1 in evaluation."""
+        if not self.training:
+            return list(range(self.n_slots))
+        device = "cpu" if generator is None else generator.device
+        drawn: list[int] = torch.randperm(self.n_slots, generator=generator, device=device).tolist()
+        return drawn
+
+    def update(self, slots: Tensor, reading: Tensor) -> Tensor:
+        """Refine (N, D) slots by what they read, (N, D)."""
+        slots = self.gru(reading, slots)
+        refined: Tensor = slots + self.mlp(self.norm_mlp(slots))
+        return refined
+
+    def inputs(self, tokens: Tensor, mask: Tensor, bias: Tensor | None) -> Tensor:
+        """Check shapes and return the normalised tokens, (B, L, D); masked tokens read as 0.
+
+        Masked tokens are zeroed first, so that whatever they hold, NaN included, is not seen.
+        """
+        batch, length = mask.shape
+        if tokens.shape != (batch, length, self.width):
+            expected = (batch, length, self.width)
+            raise ValueError(f"tokens: expected shape {expected}; got {tuple(tokens.shape)}")
+        if bias is not None and bias.shape != mask.shape:
+            raise ValueError(f"bias: expected shape {tuple(mask.shape)}; got {tuple(bias.shape)}")
+        normalised: Tensor = self.norm_in(tokens.masked_fill(~mask.unsqueeze(-1), 0.0))
+        return normalised
+
+
+class EvidenceDepletion(_SlotAttention):
+    """Sequential slot attention with evidence depletion.
+
+    Args:
+        n_slots, width, iterations, learned_starts: see the base class.
+        gamma: strength of the bias gamma log e.
+        tau: temperature of the attention.
+        depletion: the form f.
+        epsilon: floor of the evidence.
+    """
+
+    def __init__(
+        self,
+        n_slots: int = 5,
+        width: int = 96,
+        iterations: int = 3,
+        gamma: float = 3.0,
+        tau: float = 0.3,
+        depletion: Depletion = "quadratic",
+        epsilon: float = 1e-4,
+        learned_starts: bool = False,
+    ) -> None:
+        super().__init__(n_slots, width, iterations, learned_starts)
+        self.gamma = gamma
+        self.tau = tau
+        self.depletion: Depletion = depletion
+        self.epsilon = epsilon
+
+    def forward(
+        self,
+        tokens: Tensor,
+        mask: Tensor,
+        bias: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> SlotOutput:
+        """Read (B, L, D) tokens, of which ``mask`` (B, L) tells the valid ones.
+
+        Args:
+            tokens: (B, L, D).
+            mask: (B, L) bool, True where a token is valid. A sample without any gives zero
+                attention and finite slots.
+            bias: (B, L), added to every slot's attention logits; finite where valid.
+            generator: draws the starts (unless learned) and, in training, the order.
+        """
+        h = self.inputs(tokens, mask, bias)
+        batch = len(h)
+        starts = self.starts(batch, generator)
+        keys = nn.functional.linear(h, self.proj_k.weight)
+        values = nn.functional.linear(h, self.proj_v.weight)
+        evidence = torch.ones_like(h[..., 0])
+        trail = [evidence]
+        slots: list[Tensor] = [starts.new_empty(0)] * self.n_slots
+        attention = list(slots)
+        for s in self.order(generator):
+            slots[s], attention[s] = self._refine(starts[:, s], keys, values, evidence, mask, bias)
+            evidence = deplete(evidence, attention[s], self.depletion, self.epsilon)
+            trail.append(evidence)
+        return SlotOutput(
+            torch.stack(slots, 1),
+            torch.stack(attention, 1),
+            torch.stack(trail, 1).masked_fill(~mask.unsqueeze(1), 0.0),
+        )
+
+    def _refine(
+        self,
+        slot: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        evidence: Tensor,
+        mask: Tensor,
+        bias: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Refine one slot, (B, D), against the evidence left; return it and its attention."""
+        offset = self.gamma * torch.log(evidence.clamp(min=LOG_FLOOR))
+        if bias is not None:
+            offset = offset + bias
+        scale = 1.0 / (self.tau * self.width**0.5)
+        alpha = evidence
+        for _ in range(self.iterations):
+            query = self.proj_q(self.norm_s(slot)) * scale
+            dots = evidence * _match(query, keys) + (query @ self.proj_k.bias).unsqueeze(-1)
+            alpha = _softmax(dots + offset, mask)
+            reading = (
+                _read(alpha * evidence, values) + alpha.sum(-1, keepdim=True) * self.proj_v.bias
+            )
+            slot = self.update(slot, reading)
+        return slot, alpha
+
+
+class VanillaSlotAttention(_SlotAttention):
+    """Parallel slot attention: each token is shared out over the slots by a softmax.
+
+    The arguments that only evidence depletion has are accepted and have no effect, so that
+    both are built from the same settings.
+    """
+
+    def __init__(
+        self,
+        n_slots: int = 5,
+        width: int = 96,
+        iterations: int = 3,
+        gamma: float = 3.0,
+        tau: float = 0.3,
+        depletion: Depletion = "quadratic",
+        epsilon: float = 1e-4,
+        learned_starts: bool = False,
+    ) -> None:
+        super().__init__(n_slots, width, iterations, learned_starts)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        mask: Tensor,
+        bias: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> SlotOutput:
+        """As ``EvidenceDepletion.forward``.
+
+        A bias per token cancels in a softmax over slots, so exp(bias), relative to the
+        largest of the valid tokens, weighs the tokens in each slot's mean instead.
+        """
+        h = self.inputs(tokens, mask, bias)
+        slots = self.starts(len(h), generator)
+        keys, values = self.proj_k(h), self.proj_v(h)
+        share = mask.to(h.dtype)
+        if bias is not None:
+            lowest = torch.finfo(h.dtype).min
+            known = bias.masked_fill(~mask, lowest)
+            share = share * torch.exp(known - known.amax(-1, keepdim=True))
+        attention = h.new_zeros(len(h), self.n_slots, h.shape[1])
+        for _ in range(self.iterations):
+            query = self.proj_q(self.norm_s(slots)) / self.width**0.5
+            attention = torch.softmax(query @ keys.mT, 1) * share.unsqueeze(1)
+            reading = _normalise(attention) @ values
+            slots = self.update(slots.flatten(0, 1), reading.flatten(0, 1)).view_as(slots)
+        untouched = mask.to(h.dtype).unsqueeze(1).expand(-1, self.n_slots + 1, -1)
+        return SlotOutput(slots, attention, untouched)
+
+
+def _normalise(attention: Tensor) -> Tensor:
+    """Divide by the sum over tokens; rows of zeros stay zeros."""
+    return attention / attention.sum(-1, keepdim=True).clamp(min=1e-8)
+
+
+def _softmax(logits: Tensor, mask: Tensor) -> Tensor:
+    """Softmax over the valid tokens, (B, L); zeros, not NaN, where none is valid."""
+    filled = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
+    return torch.softmax(filled, -1) * mask
+
+
+def _match(query: Tensor, keys: Tensor) -> Tensor:
+    """q . k: (B, D), (B, L, D) -> (B, L)."""
+    return torch.bmm(keys, query.unsqueeze(-1)).squeeze(-1)
+
+
+def _read(alpha: Tensor, values: Tensor) -> Tensor:
+    """sum_l alpha_l v_l: (B, L), (B, L, D) -> (B, D)."""
+    return torch.bmm(alpha.unsqueeze(1), values).squeeze(1)

@@ -1,0 +1,328 @@
+"""Training sets on disk: HDF5 shards of bands, and the manifest that lists them.
+
+A directory holds ``manifest.json`` and ``shard-00000.h5`` and so on. A band is stored
+without noise: the bright sources' part and the foreground, whitened, in A, E and T (T
+carries no signal, so it is zero); the instrument's noise is drawn when the band is read.
+
+Each shard holds, for its rows, ``first_bin``, ``signal`` and ``foreground`` (rows, 3, K),
+``sources`` (rows, K_max, 8) padded with NaN, ``snr`` (rows, K_max), ``count``, ``outside``
+(rows, n, 8), ``outside_count``, ``rate_scale``, ``members`` and ``removed``.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from slotflow.config import ObservationSettings, PriorSettings
+from slotflow.errors import InputError, NonFiniteError
+from slotflow.hdf5 import find
+from slotflow.manifest import (
+    MANIFEST,
+    SCHEMA_VERSION,
+    ShardEntry,
+    file_sha256,
+    read_manifest,
+    replace,
+    shard_name,
+)
+from slotflow.noise import draw_noise, instrument_psd, total_psd
+
+OUTSIDE_MAX: Final = 24  # bright sources outside the window that are recorded
+NOISE_STREAM: Final = 1000
+_CHUNK: Final = 16  # rows
+_OPEN_FILES: Final = 64  # at a time
+
+Float = NDArray[np.float64]
+Int = NDArray[np.int64]
+Complex64 = NDArray[np.complex64]
+
+
+@dataclass(frozen=True)
+class Band:
+    """One simulated band without noise; spectra are whitened by the model density.
+
+    Attributes:
+        first_bin: Fourier bin of index 0.
+        signal: (3, K) complex64: targets and bright sources outside the window.
+        foreground: (3, K) complex64: the confusion foreground.
+        sources: (K_max, 8) targets in order of frequency, padded with NaN.
+        snr: (K_max,) their SNR, padded with NaN.
+        count: number of targets.
+        outside: (OUTSIDE_MAX, 8) bright sources outside the window, padded with NaN.
+        outside_count: number of these (all are in ``signal``, also beyond OUTSIDE_MAX).
+        rate_scale: factor on the mean number of foreground members.
+        members: binaries in the foreground.
+        removed: binaries left out of it for their SNR.
+    """
+
+    first_bin: int
+    signal: Complex64
+    foreground: Complex64
+    sources: Float
+    snr: Float
+    count: int
+    outside: Float
+    outside_count: int
+    rate_scale: float
+    members: int
+    removed: int
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """The labels of a whole training set, N rows each (see :class:`Band`)."""
+
+    first_bin: Int
+    sources: Float
+    snr: Float
+    count: Int
+    outside: Float
+    outside_count: Int
+    rate_scale: Float
+    members: Int
+    removed: Int
+
+
+def _names(record: type[Band] | type[Arrays]) -> list[str]:
+    return [field.name for field in fields(record)]
+
+
+def write_shard(path: Path, bands: Sequence[Band], attributes: Mapping[str, Any]) -> ShardEntry:
+    """Write a shard: checksummed chunks, a temporary name, then a rename.
+
+    Args:
+        path: where the shard goes.
+        bands: its rows.
+        attributes: stored on the file beside ``schema_version``.
+
+    Raises:
+        NonFiniteError: a spectrum that is not finite.
+        ValueError: no bands.
+    """
+    if not bands:
+        raise ValueError("expected at least one band")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with h5py.File(temporary, "w", track_order=False) as file:
+        file.attrs["schema_version"] = SCHEMA_VERSION
+        for key, value in attributes.items():
+            file.attrs[key] = value
+        for name in _names(Band):
+            values = np.stack([np.asarray(getattr(band, name)) for band in bands])
+            if name in ("signal", "foreground"):
+                _check_finite(values, path, 0, name)
+            chunks = (min(_CHUNK, len(bands)), *values.shape[1:])
+            file.create_dataset(name, data=values, chunks=chunks, fletcher32=True)
+    replace(path, temporary)
+    return ShardEntry(path.name, len(bands), file_sha256(path))
+
+
+def _check_finite(values: NDArray[Any], path: Path, first_row: int, name: str) -> None:
+    """Raise NonFiniteError that names the first row with a bad value."""
+    bad = ~np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
+    if bad.any():
+        row = first_row + int(np.flatnonzero(bad)[0])
+        raise NonFiniteError(f"{path}: sample {row} of the shard: {name} is not finite")
+
+
+@lru_cache(maxsize=1024)
+def _noise_ratio(settings: ObservationSettings, first_bin: int, bins: int) -> Float:
+    """Return instrument over total model density at a band's bins: (3, bins)."""
+    frequency = (first_bin + np.arange(bins)) / settings.duration
+    model, generation = settings.noise, settings.tdi_generation
+    instrument = instrument_psd(frequency, model=model, tdi_generation=generation)
+    return np.asarray(instrument / total_psd(frequency, model=model, tdi_generation=generation))
+
+
+class TrainingSet:
+    """A training set on disk, read shard by shard as it is needed.
+
+    One process may pass it to another: files are opened again there.
+    """
+
+    def __init__(self, directory: str | Path, *, verify: bool = False) -> None:
+        """Open a training set.
+
+        Args:
+            directory: what ``simulate_dataset`` wrote.
+            verify: compare each shard's SHA-256 with the manifest (reads everything).
+
+        Raises:
+            InputError: no or bad manifest; a shard missing, unreadable, or not as listed.
+        """
+        self.directory = Path(directory)
+        self.manifest = read_manifest(self.directory)
+        self.seed = self.manifest.seed
+        try:
+            self.observation = ObservationSettings(**self.manifest.settings["observation"])
+            self.prior = PriorSettings(**self.manifest.settings["prior"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{self.directory / MANIFEST}: settings: {error}") from error
+        rows = [shard.rows for shard in self.manifest.shards]
+        self._ends = np.cumsum(rows, dtype=np.int64)
+        names = [shard.name for shard in self.manifest.shards]
+        if sum(rows) != self.manifest.samples or names != [shard_name(n) for n in range(len(rows))]:
+            raise InputError(
+                f"{self.directory / MANIFEST}: samples: {self.manifest.samples} announced, "
+                f"{sum(rows)} in the shards: the simulation did not finish; run it again"
+            )
+        self._files: dict[int, Any] = {}
+        self._pid = os.getpid()
+        for shard in self.manifest.shards:
+            path = self.directory / shard.name
+            if not path.is_file():
+                raise InputError(f"{path}: shard listed in {MANIFEST} is missing")
+            if verify and file_sha256(path) != shard.sha256:
+                raise InputError(f"{path}: SHA-256 differs from {MANIFEST}: damaged or replaced")
+
+    def __len__(self) -> int:
+        return self.manifest.samples
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_files": {}, "_pid": -1}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The sections ``observation`` and ``prior`` of the preset it was made with."""
+        return self.manifest.settings
+
+    def close(self) -> None:
+        """Close the shards that are open."""
+        for file in self._files.values():
+            file.close()
+        self._files = {}
+
+    def _shard(self, number: int) -> Any:
+        """Return the open shard, checked against the manifest."""
+        if self._pid != os.getpid():  # HDF5 handles do not survive a fork
+            self._files, self._pid = {}, os.getpid()
+        if number not in self._files:
+            if len(self._files) >= _OPEN_FILES:
+                self._files.pop(next(iter(self._files))).close()
+            entry = self.manifest.shards[number]
+            path = self.directory / entry.name
+            try:
+                file = h5py.File(path, "r")
+            except OSError as error:
+                raise InputError(f"{path}: not a readable HDF5 file: {error}") from error
+            try:
+                self._check_shard(file, path, entry.rows)
+            except InputError:
+                file.close()
+                raise
+            self._files[number] = file
+        return self._files[number]
+
+    def _check_shard(self, file: Any, path: Path, rows: int) -> None:
+        version = file.attrs.get("schema_version")
+        if version != SCHEMA_VERSION:
+            raise InputError(f"{path}: schema_version: expected {SCHEMA_VERSION}; got {version!r}")
+        bins, most = self.prior.bins, self.prior.max_sources
+        shapes: dict[str, tuple[int, ...]] = {
+            "signal": (3, bins),
+            "foreground": (3, bins),
+            "sources": (most, 8),
+        }
+        shapes |= {"snr": (most,), "outside": (OUTSIDE_MAX, 8)}
+        for name in _names(Band):
+            dataset = find(file, name)
+            if not isinstance(dataset, h5py.Dataset):
+                raise InputError(f"{path}: data set {name!r} is missing")
+            if dataset.is_virtual or dataset.external:
+                raise InputError(f"{path}: {name}: its data lie in other files")
+            expected = (rows, *shapes.get(name, ()))
+            if dataset.shape != expected:
+                raise InputError(f"{path}: {name}: expected shape {expected}; got {dataset.shape}")
+            kinds = "c" if name in ("signal", "foreground") else "fi"
+            if dataset.dtype.kind not in kinds:
+                raise InputError(f"{path}: {name}: unexpected type {dataset.dtype}")
+
+    def _read(self, number: int, name: str, rows: slice) -> NDArray[Any]:
+        """Read rows of a shard.
+
+        Raises:
+            InputError: the chunk is damaged.
+            NonFiniteError: a spectrum that is not finite.
+        """
+        path = self.directory / self.manifest.shards[number].name
+        try:
+            values = np.asarray(self._shard(number)[name][rows])
+        except OSError as error:
+            raise InputError(f"{path}: {name}: damaged: {error}") from error
+        if name in ("signal", "foreground"):
+            _check_finite(values, path, rows.start, name)
+        return values
+
+    def _locate(self, index: int) -> tuple[int, int]:
+        if not 0 <= index < len(self):
+            raise IndexError(f"expected a sample of 0..{len(self) - 1}; got {index}")
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        return number, index - int(self._ends[number]) + self.manifest.shards[number].rows
+
+    def sources(self, index: int) -> Float:
+        """Return a band's targets: (count, 8)."""
+        number, row = self._locate(index)
+        sources = self._read(number, "sources", slice(row, row + 1))[0]
+        count = int(self._read(number, "count", slice(row, row + 1))[0])
+        return np.asarray(sources[:count])
+
+    def band(self, index: int, draw: int = 0) -> Complex64:
+        """Return a band's whitened data with the noise of that draw: (3, K) complex64.
+
+        The noise depends only on the set's seed, the sample and ``draw``.
+
+        Raises:
+            IndexError: no such sample.
+            InputError: the shard is damaged.
+            NonFiniteError: naming the shard and the sample.
+        """
+        number, row = self._locate(index)
+        return np.asarray(self._rows(number, slice(row, row + 1), index, draw)[0])
+
+    def bands(self, start: int, stop: int, draw: int = 0) -> Complex64:
+        """Return ``band(start..stop-1, draw)`` stacked, read in bulk: (stop - start, 3, K)."""
+        parts = []
+        while start < stop:
+            number, row = self._locate(start)
+            rows = min(self.manifest.shards[number].rows - row, stop - start)
+            parts.append(self._rows(number, slice(row, row + rows), start, draw))
+            start += rows
+        empty = np.empty((0, 3, self.prior.bins), dtype=np.complex64)
+        return np.concatenate(parts) if parts else empty
+
+    def _rows(self, number: int, rows: slice, index: int, draw: int) -> Complex64:
+        first_bin = self._read(number, "first_bin", rows)
+        data = np.empty((len(first_bin), 3, self.prior.bins), dtype=np.complex64)
+        for i, k in enumerate(first_bin):
+            rng = np.random.default_rng([self.seed, index + i, NOISE_STREAM + draw])
+            ratio = _noise_ratio(self.observation, int(k), self.prior.bins)
+            data[i] = draw_noise(rng, ratio, self.observation.tukey)
+        data += self._read(number, "signal", rows)
+        data += self._read(number, "foreground", rows)
+        return data
+
+    def shard_ranges(self) -> list[tuple[int, int]]:
+        """Return the first sample of each shard and the one after its last."""
+        ends = [int(end) for end in self._ends]
+        return list(zip([0, *ends[:-1]], ends, strict=True))
+
+    def first_bins(self, start: int, stop: int) -> Int:
+        """Return the first Fourier bins of samples ``start..stop-1``."""
+        return self.arrays().first_bin[start:stop]
+
+    def arrays(self) -> Arrays:
+        """Return the labels of all samples."""
+        columns = (
+            np.concatenate([self._read(n, name, slice(0, s.rows)) for n, s in self._numbered()])
+            for name in _names(Arrays)
+        )
+        return Arrays(*columns)
+
+    def _numbered(self) -> list[tuple[int, ShardEntry]]:
+        return list(enumerate(self.manifest.shards))
