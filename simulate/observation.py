@@ -84,7 +84,7 @@ def simulate_observation(
         names: of the given sources.
         galaxy: the population to draw, none where None.
         noise: add instrument noise.
-        compact: single precision and compressed.
+        compact: about five significant digits, compressed.
         force: overwrite an existing file.
         progress: called with (sources done, sources in all).
 

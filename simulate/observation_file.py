@@ -25,6 +25,8 @@ Float = NDArray[np.float64]
 
 NAME_BYTES: Final = 40
 CHUNK: Final = 32_768
+MANTISSA: Final = 15  # bits kept of single precision's 23
+_GZIP: Final[dict[str, Any]] = {"compression": "gzip", "compression_opts": 9, "shuffle": True}
 ORBIT_PARAMETERS: Final = ("L", "a", "lambda1", "m_init1", "t_init")
 
 
@@ -54,7 +56,8 @@ def write_observation(path: Path, content: ObservationContent, *, compact: bool)
     Args:
         path: the file.
         content: what to write.
-        compact: X, Y, Z in single precision (time stays double), gzip with shuffle.
+        compact: X, Y, Z in single precision with a shortened mantissa (time stays double), gzip
+            with shuffle.
 
     Raises:
         InputError: the file cannot be written.
@@ -63,7 +66,7 @@ def write_observation(path: Path, content: ObservationContent, *, compact: bool)
     try:
         with h5py.File(partial, "w") as file:
             _write_series(file, content, compact)
-            _write_truth(file, content)
+            _write_truth(file, content, _GZIP if compact else {})
         partial.replace(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error})") from error
@@ -79,20 +82,20 @@ def _write_series(file: h5py.File, content: ObservationContent, compact: bool) -
     rows = np.empty((samples, 1), dtype=[("t", "<f8"), ("X", kind), ("Y", kind), ("Z", kind)])
     rows["t"][:, 0] = settings.t0 + settings.dt * np.arange(samples)
     for name, series in zip("XYZ", content.xyz, strict=True):
-        rows[name][:, 0] = series
-    filters: dict[str, Any] = {"compression": "gzip", "compression_opts": 6, "shuffle": True}
+        rows[name][:, 0] = _shortened(series) if compact else series
     dataset = file.create_dataset(
         "obs/tdi",
         data=rows,
         chunks=(min(CHUNK, samples), 1),
         fletcher32=True,
-        **(filters if compact else {}),
+        **(_GZIP if compact else {}),
     )
     dataset.attrs.update(
         {
             "tdi_generation": settings.tdi_generation,
             "units": "fractional frequency; t in s since 2035-01-01T00:00:00 TCB",
             "t0": settings.t0,
+            "mantissa_bits": MANTISSA if compact else 52,
             "orbit": settings.orbit,
             **{f"orbit_{name}": _orbit_value(settings.orbit, name) for name in ORBIT_PARAMETERS},
         }
@@ -110,20 +113,33 @@ def _write_series(file: h5py.File, content: ObservationContent, compact: bool) -
     )
 
 
+def _shortened(series: Float) -> NDArray[np.float32]:
+    """Round to single precision with MANTISSA bits.
+
+    The rounding noise, against the instrument's, was seen to be 4e-10 of A and E, and 1e-3 of T
+    at 0.1 mHz, 9e-6 of T at 1 mHz.
+    """
+    dropped = 23 - MANTISSA
+    bits = series.astype("<f4").view("<u4")
+    half, mask = np.uint32(1 << (dropped - 1)), np.uint32(2**32 - (1 << dropped))
+    return np.asarray(((bits + half) & mask).view("<f4"))
+
+
 def _orbit_value(orbit: str, name: str) -> float:
     return float(getattr(orbits(orbit), name))
 
 
-def _write_truth(file: h5py.File, content: ObservationContent) -> None:
-    _write_ldc(file, "sky/vgb/cat", content.given, content.given_names)
-    _write_ldc(file, "sky/dgb/cat", content.members, content.member_names)
+def _write_truth(file: h5py.File, content: ObservationContent, options: Mapping[str, Any]) -> None:
+    _write_ldc(file, "sky/vgb/cat", content.given, content.given_names, options)
+    _write_ldc(file, "sky/dgb/cat", content.members, content.member_names, options)
     names = content.given_names + content.member_names
     if not names:
         return
     group = file.create_group("truth")
-    group["names"] = _text(names)
-    group["sources"] = np.concatenate([content.given, content.members])
-    group["snr"] = np.concatenate([content.given_snr, content.member_snr])
+    sources = np.concatenate([content.given, content.members])
+    snr = np.concatenate([content.given_snr, content.member_snr])
+    for name, data in (("names", _text(names)), ("sources", sources), ("snr", snr)):
+        group.create_dataset(name, data=data, **options)
     group["sources"].attrs.update(
         {
             "columns": ", ".join(NAMES),
@@ -137,7 +153,13 @@ def _write_truth(file: h5py.File, content: ObservationContent) -> None:
     )
 
 
-def _write_ldc(file: h5py.File, name: str, sources: Float, names: tuple[str, ...]) -> None:
+def _write_ldc(
+    file: h5py.File,
+    name: str,
+    sources: Float,
+    names: tuple[str, ...],
+    options: Mapping[str, Any],
+) -> None:
     if not len(sources):
         return
     columns = to_ldc(sources)
@@ -146,7 +168,7 @@ def _write_ldc(file: h5py.File, name: str, sources: Float, names: tuple[str, ...
     table["Name"][:, 0] = _text(names)
     for column, values in columns.items():
         table[column][:, 0] = values
-    file[name] = table
+    file.create_dataset(name, data=table, **options)
 
 
 def _text(names: tuple[str, ...]) -> NDArray[np.bytes_]:

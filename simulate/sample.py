@@ -25,7 +25,7 @@ Complex = NDArray[np.complex128]
 
 GROUP: Final = 64  # samples that share a pool
 SCATTER: Final = 64  # bins by which a band may lie off its block
-RESPONSE_BINS: Final = 256
+RESPONSE_BINS: Final = 512
 REFERENCE_AMPLITUDE: Final = 1e-22
 SCALING_FREQUENCY: Final = 3e-3  # Hz; above it the fdot prior widens as f^(11/3)
 _SOURCES, _FOREGROUND, _POOL, _BLOCK = range(4)  # random streams

@@ -25,6 +25,7 @@ SWEEPS = 2  # joint refits of all components at the end
 SECOND_MODE_ANGLE = np.deg2rad(25.0)  # a second sky maximum lies at least this far away
 FDOT_T2_WIDTH = (FDOT_T2_PRIOR[1] - FDOT_T2_PRIOR[0]) / 12.0**0.5  # the uniform prior's sigma
 LEVEL_HEIGHT = 60.0  # 2F above which a component counts as a source for the noise level
+REACH = 12  # bins from its carrier over which a subtracted component is felt
 PATCH = 8  # residual power is reported over 2 PATCH + 1 bins
 
 #: Fields of one component: see :data:`COMPONENT_DTYPE`'s comments.
@@ -62,7 +63,7 @@ class ComponentSet:
     residual: Complex64
 
 
-@numba.njit(cache=True)  # type: ignore[misc]
+@numba.njit(cache=True)
 def _basis(x, centre, duration, times, positions, arm, window, scale, work, out):  # type: ignore[no-untyped-def]
     """Whitened A, E basis (2, 2 n) at x = (bin, ra, dec, fdot T^2)."""
     _slow_basis(
@@ -76,7 +77,7 @@ def _basis(x, centre, duration, times, positions, arm, window, scale, work, out)
                 out[p, c * n + t] = work[p, c, t] * scale[c]
 
 
-@numba.njit(cache=True)  # type: ignore[misc]
+@numba.njit(cache=True)
 def _project(basis, data, coefficients):  # type: ignore[no-untyped-def]
     """Fill the least-squares coefficients (2,) and return F = |data|^2 - |data - fit|^2."""
     g00 = 0.0
@@ -98,13 +99,13 @@ def _project(basis, data, coefficients):  # type: ignore[no-untyped-def]
     return (np.conj(b0) * coefficients[0] + np.conj(b1) * coefficients[1]).real
 
 
-@numba.njit(cache=True)  # type: ignore[misc]
+@numba.njit(cache=True)
 def _fdot_loss(fdot_t2):  # type: ignore[no-untyped-def]
     """Minus the log of fdot's Gaussian prior."""
     return 0.5 * ((fdot_t2 - SEARCH_FDOT_T2) / FDOT_T2_WIDTH) ** 2
 
 
-@numba.njit(cache=True)  # type: ignore[misc]
+@numba.njit(cache=True)
 def _move(x, east, north):  # type: ignore[no-untyped-def]
     """Return (ra, dec) after a step in the tangent plane at (x[1], x[2])."""
     sr, cr, sd, cd = np.sin(x[1]), np.cos(x[1]), np.sin(x[2]), np.cos(x[2])
@@ -115,7 +116,7 @@ def _move(x, east, north):  # type: ignore[no-untyped-def]
     return np.mod(np.arctan2(py, px), 2.0 * np.pi), np.arcsin(min(1.0, max(-1.0, pz / norm)))
 
 
-@numba.njit(cache=True)  # type: ignore[misc]
+@numba.njit(cache=True)
 def _hessian(x, centre, duration, times, positions, arm, window, scale, work,
              basis, data, coefficients, shifted, tangents, hessian, gradient):  # type: ignore[no-untyped-def]  # fmt: skip
     """Gauss-Newton Hessian and gradient in (bin, east, north, fdot T^2), amplitudes projected out.
@@ -158,7 +159,7 @@ def _hessian(x, centre, duration, times, positions, arm, window, scale, work,
     hessian[3, 3] += 0.5 / FDOT_T2_WIDTH**2
 
 
-@numba.njit(cache=True)  # type: ignore[misc]
+@numba.njit(cache=True)
 def _refine(x, low, high, iterations, centre, duration, times, positions, arm, window,
             scale, data, coefficients, hessian):  # type: ignore[no-untyped-def]  # fmt: skip
     """Maximise F plus fdot's log prior over x = (bin, ra, dec, fdot T^2), in place; return F."""
@@ -367,7 +368,7 @@ class ComponentSearch:
             )
 
     def _touched(self, one: _Found, first_bin: int, bins: int) -> tuple[int, int]:
-        reach = 20 + self.settings.taps // 2
+        reach = REACH + self.settings.taps // 2
         row = one.centre - first_bin
         return max(row - reach, 0), min(row + reach + 1, bins)
 

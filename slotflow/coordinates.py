@@ -142,7 +142,7 @@ def from_local(z: Tensor, v: Tensor, reference: Tensor, bins: int) -> Tensor:
     half = torch.full_like(f_c, 0.5)
     position = bins * _unsquash(z[..., 0], f_c, f_s)
     unit = torch.special.ndtr(z[..., 1])
-    fdot = _FDOT_LOW + (_FDOT_HIGH - _FDOT_LOW) * unit
+    fdot = (_FDOT_LOW + (_FDOT_HIGH - _FDOT_LOW) * unit).clamp(_FDOT_LOW, _FDOT_HIGH)
     cos_iota = 2.0 * _unsquash(z[..., 5], iota_c, iota_s) - 1.0
     offset = torch.sinh(z[..., 2].clamp(-9.0, 9.0)) / reference[..., 7]
     ln_amplitude = reference[..., 6] + offset - _norm_of_cos(cos_iota)

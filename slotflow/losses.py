@@ -13,21 +13,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from slotflow.config import LossSettings
-from slotflow.context import pick
-from slotflow.matching import assign
-from slotflow.model import Reading, SlotFlow
-
-
-class Targets(NamedTuple):
-    """The truth of a batch, padded to K sources.
-
-    ``sources`` (B, K, 8) float64 in the form of :func:`slotflow.coordinates.to_local`,
-    ``component`` (B, K) int64: which component stands for each source, -1 for a source
-    without any (or padding).
-    """
-
-    sources: Tensor
-    component: Tensor
 
 
 class Terms(NamedTuple):
@@ -72,35 +57,3 @@ def orthogonality_loss(attention: Tensor, exists: Tensor) -> Tensor:
 def _pair_mean(values: Tensor, exists: Tensor) -> Tensor:
     both = (exists[:, :, None] & exists[:, None]).triu(diagonal=1)
     return (values * both).sum() / both.sum().clamp(min=1)
-
-
-def matched_slots(reading: Reading, targets: Targets) -> Tensor:
-    """Return the slot of each source, -1 for a source without a component: (B, K)."""
-    with torch.no_grad():
-        cost = attention_cost(reading.attention, targets.component)
-        return assign(cost, targets.component >= 0)
-
-
-def loss_terms(model: SlotFlow, reading: Reading, targets: Targets) -> Terms:
-    """Match slots and sources, then return every term of the loss."""
-    slot = matched_slots(reading, targets)
-    valid = slot >= 0
-    held = slot.clamp(min=0)
-    exists = torch.zeros_like(reading.existence, dtype=torch.bool)
-    # a source without a slot must not reset the slot of another: write those that have one
-    batch, _ = torch.nonzero(valid, as_tuple=True)
-    exists[batch, slot[valid]] = True
-    context = pick(reading.context, held)[valid]
-    reference = pick(reading.reference, held)[valid]
-    log_q = model.log_prob(targets.sources[valid], context, reference)
-    count = max(len(log_q), 1)
-    cost = attention_cost(reading.attention, targets.component)
-    chosen = torch.gather(cost, 1, held[:, None, :]).squeeze(1)[valid]
-    return Terms(
-        nll=-log_q[:, 0].sum() / count,
-        psi=-log_q[:, 1].sum() / count,
-        existence=existence_loss(reading.existence, exists),
-        attention=chosen.sum() / count,
-        diversity=diversity_loss(reading.attention, exists),
-        orthogonality=orthogonality_loss(reading.attention, exists),
-    )

@@ -66,7 +66,9 @@ def fold(sources: Float) -> Float:
     """
     folded = np.array(sources, dtype=np.float64)
     quarter = np.floor(folded[..., PSI] / (0.5 * np.pi))
-    folded[..., PSI] = np.clip(folded[..., PSI] - quarter * 0.5 * np.pi, 0.0, None)
+    psi = folded[..., PSI] - quarter * 0.5 * np.pi
+    quarter = np.where(psi >= 0.5 * np.pi, quarter + 1.0, quarter)  # rounded up to the edge
+    folded[..., PSI] = np.where(psi >= 0.5 * np.pi, 0.0, np.maximum(psi, 0.0))
     folded[..., PHI0] = np.mod(folded[..., PHI0] - quarter * np.pi, 2.0 * np.pi)
     folded[..., RA] = np.mod(folded[..., RA], 2.0 * np.pi)
     return folded

@@ -232,7 +232,8 @@ def _time_step(path: Path, t: Float) -> float:
     if gaps.size:
         raise InputError(
             f"{label}: {gaps.size} gap{'s' if gaps.size > 1 else ''}, the first of"
-            f" {steps[gaps[0]]:.9g} s after t = {t[gaps[0]]:.9g} s (time step {typical:g} s); data with gaps are not supported yet"
+            f" {steps[gaps[0]]:.9g} s after t = {t[gaps[0]]:.9g} s (time step {typical:g} s);"
+            " data with gaps are not supported yet"
         )
     dt = float(t[-1] - t[0]) / (t.size - 1)
     rounded = float(f"{dt:.9g}")  # the sum of many rounded steps

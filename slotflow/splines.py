@@ -89,7 +89,7 @@ def _inverse(rise: Tensor, rest: Tensor, delta: Tensor, d0: Tensor, d1: Tensor) 
     The root of nflows' quadratic a theta^2 + b theta + c = 0, written with
     m = d0 rest - d1 rise = b - 2 delta rise, in which the discriminant is the sum of squares
     m^2 + 4 delta^2 rise rest. b^2 - 4 a c itself rounds below 0 beside a knot, and the root
-    beyond 1. The floor is for the derivative of the square root.
+    beyond 1. The floor keeps inputs outside the range from a NaN.
     """
     m = d0 * rest - d1 * rise
     square = m**2 + 4.0 * delta**2 * (rise * rest)

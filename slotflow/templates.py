@@ -68,7 +68,7 @@ class TemplateBank:
         _power(product, out[low:high])
 
 
-@numba.njit(cache=True, fastmath=True)  # type: ignore[misc]
+@numba.njit(cache=True, fastmath=True)
 def _power(product, out):  # type: ignore[no-untyped-def]
     positions, steps, _, points = product.shape
     for i in range(positions):

@@ -16,8 +16,9 @@ from torch import Tensor
 from slotflow.checkpoint import Model, save_model
 from slotflow.config import Preset
 from slotflow.errors import InputError, NonFiniteError
-from slotflow.losses import Targets, Terms, loss_terms, matched_slots
+from slotflow.losses import Terms
 from slotflow.model import SlotFlow, TokenBatch
+from slotflow.objective import Targets, loss_terms, matched_slots
 from slotflow.response import ResponseGrid
 from slotflow.tokencache import TokenData
 

@@ -1,0 +1,152 @@
+"""What a posterior run returns: records, and their medians and intervals.
+
+Kept apart from :mod:`slotflow.posterior` so that results on disk are read without PyTorch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slotflow.config import ObservationSettings
+from slotflow.parameters import F0, PARAMETERS, PHI0, PSI, RA
+
+Float = NDArray[np.float64]
+Psd = Literal["data", "model"]
+
+#: Circles on which the summary of a parameter lives: those of psi and phi0 are half the
+#: parameter's own, since (psi + pi/2, phi0 + pi) is the same signal.
+SUMMARY_PERIODS: Final = {RA: 2.0 * np.pi, PSI: 0.5 * np.pi, PHI0: np.pi}
+
+
+class Interval(NamedTuple):
+    """Medians and bounds of the central interval, one entry a parameter."""
+
+    median: Float
+    lower: Float
+    upper: Float
+
+
+def summarise(values: Float, period: float | None = None, mass: float = 0.9) -> Interval:
+    """Return the median and the central interval over the last axis: (..., n) -> (...,).
+
+    On a circle both are taken about the circular mean and returned in [0, period), so that
+    ``lower > upper`` says that the interval runs through zero.
+
+    Args:
+        values: samples.
+        period: of the circle, None for a parameter that has none.
+        mass: of the interval.
+    """
+    levels = (0.5, 0.5 - 0.5 * mass, 0.5 + 0.5 * mass)
+    if period is None:
+        return Interval(*np.quantile(values, levels, axis=-1))
+    turn = np.exp(2j * np.pi / period * values).mean(axis=-1)
+    centre = np.angle(turn) * period / (2.0 * np.pi)
+    offset = np.mod(values - centre[..., None] + 0.5 * period, period) - 0.5 * period
+    return Interval(*(wrap(centre + q, period) for q in np.quantile(offset, levels, axis=-1)))
+
+
+def wrap(values: Float, period: float) -> Float:
+    """Return the values in [0, period), also where rounding gives the period itself."""
+    wrapped = np.mod(values, period)
+    return np.where(wrapped >= period, 0.0, wrapped)
+
+
+@dataclass(frozen=True)
+class SourcePosterior:
+    """One source's posterior, as one slot of one band gives it.
+
+    Attributes:
+        samples: (n, 8) in the order of :data:`slotflow.parameters.PARAMETERS`, psi over [0, pi)
+            and phi0 over [0, 2 pi): both images of (psi, phi0), each for half the draws.
+        log_q: (n,) ln density per unit volume of the ranges of
+            :func:`slotflow.parameters.to_scored`. The network's density knows one image; it is
+            halved here, since two images share it.
+        probability: that the slot holds a source.
+        first_bin: first Fourier bin of the band.
+        slot: index of the slot.
+        snr: sqrt(2 F) of the component that the slot attends most, against the noise level
+            found in the band.
+    """
+
+    samples: Float
+    log_q: Float
+    probability: float
+    first_bin: int
+    slot: int
+    snr: float
+
+    @cached_property
+    def summary(self) -> Interval:
+        """Medians and central 90% intervals, (8,) each; psi modulo pi/2 and phi0 modulo pi."""
+        return self.interval(0.9)
+
+    def interval(self, mass: float) -> Interval:
+        """Medians and central intervals of that mass, (8,) each."""
+        columns = [
+            summarise(self.samples[:, i], SUMMARY_PERIODS.get(i), mass)
+            for i in range(len(PARAMETERS))
+        ]
+        return Interval(*(np.array(part) for part in zip(*columns, strict=True)))
+
+    @property
+    def median(self) -> Float:
+        """Medians (8,), of angles on a circle about the circular mean."""
+        return self.summary.median
+
+    @property
+    def f0(self) -> float:
+        """Median frequency, Hz."""
+        return float(self.summary.median[F0])
+
+
+class TileRecord(NamedTuple):
+    """What was seen in one band: the frequencies (Hz) reported from it, the noise power in A
+    and E over the model's, the components found, the expected number of sources."""
+
+    first_bin: int
+    low: float
+    high: float
+    level_a: float
+    level_e: float
+    components: int
+    expected: float
+
+
+@dataclass(frozen=True)
+class PosteriorSettings:
+    """What a posterior was asked for; frequencies in Hz."""
+
+    fmin: float
+    fmax: float
+    samples: int
+    seed: int
+    psd: Psd
+    min_probability: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """Posteriors of all sources found, by frequency.
+
+    Attributes:
+        sources: none at all is a result, too.
+        tiles: the bands, by frequency.
+        settings: what was asked for.
+        observation: what the model takes for granted of the data.
+        t0: to which f0 and phi0 refer, s since 2035-01-01T00:00:00 TCB.
+        notes: what the user should know, one line each.
+        seconds: time spent in each part.
+    """
+
+    sources: tuple[SourcePosterior, ...]
+    tiles: tuple[TileRecord, ...]
+    settings: PosteriorSettings
+    observation: ObservationSettings
+    t0: float
+    notes: tuple[str, ...]
+    seconds: Mapping[str, float]
