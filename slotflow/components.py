@@ -2,9 +2,9 @@
 
 Take the largest F-statistic over bins and sky (:mod:`slotflow.templates`), refine
 frequency, sky and fdot with the true response (Levenberg-Marquardt with the amplitudes
-projected out; fdot too, under a Gaussian of its prior's mean and width), subtract the best fit, repeat until 2F falls below a threshold; then
-refit every component against the residual of the others. Nothing here is learned.
-The components are the network's tokens.
+projected out; fdot under a Gaussian of its prior's mean and width), subtract the best fit,
+repeat until 2F falls below a threshold; then refit every component against the residual of
+the others. Nothing here is learned. The components are the network's tokens.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from slotflow.bands import level as noise_power
 from slotflow.config import ComponentSettings
-from slotflow.response import Complex, Float, ResponseGrid, _slow_basis
 from slotflow.parameters import FDOT_T2_PRIOR
+from slotflow.response import Complex, Float, ResponseGrid, _slow_basis
 from slotflow.templates import SEARCH_FDOT_T2, STEPS, BankSet, Complex64
 
 MAX_ITERATIONS = 10
@@ -117,8 +117,8 @@ def _move(x, east, north):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _hessian(x, centre, duration, times, positions, arm, window, scale, work,
-             basis, data, coefficients, shifted, tangents, hessian, gradient):  # type: ignore[no-untyped-def]  # fmt: skip
+def _hessian(x, centre, duration, times, positions, arm, window, scale, work,  # type: ignore[no-untyped-def]
+             basis, data, coefficients, shifted, tangents, hessian, gradient):  # fmt: skip
     """Gauss-Newton Hessian and gradient in (bin, east, north, fdot T^2), amplitudes projected out.
 
     Both are halves, as for lnL = -|r|^2 without the factor 2; fdot's prior is included.
@@ -160,8 +160,8 @@ def _hessian(x, centre, duration, times, positions, arm, window, scale, work,
 
 
 @numba.njit(cache=True)
-def _refine(x, low, high, iterations, centre, duration, times, positions, arm, window,
-            scale, data, coefficients, hessian):  # type: ignore[no-untyped-def]  # fmt: skip
+def _refine(x, low, high, iterations, centre, duration, times, positions, arm, window,  # type: ignore[no-untyped-def]
+            scale, data, coefficients, hessian):  # fmt: skip
     """Maximise F plus fdot's log prior over x = (bin, ra, dec, fdot T^2), in place; return F."""
     n = times.size
     work = np.empty((2, 3, n), dtype=np.complex128)
@@ -317,9 +317,7 @@ class ComponentSearch:
         work = np.empty((2, 3, n), dtype=np.complex128)
         _basis(one_x, float(centre), *self._grid_arguments, scale, work, basis)
         slow = (coefficients @ basis).reshape(2, n)
-        return np.asarray(
-            scipy.fft.fftshift(scipy.fft.fft(slow, axis=1, norm="ortho"), axes=1)
-        )
+        return np.asarray(scipy.fft.fftshift(scipy.fft.fft(slow, axis=1, norm="ortho"), axes=1))
 
     @property
     def _grid_arguments(self) -> tuple[float, Float, Float, float, Float]:

@@ -154,7 +154,9 @@ class Preset(Settings):
 def preset_names() -> list[str]:
     """Names of the presets that ship, sorted."""
     folder = resources.files("slotflow.presets")
-    return sorted(p.name.removesuffix(".yaml") for p in folder.iterdir() if p.name.endswith(".yaml"))
+    return sorted(
+        p.name.removesuffix(".yaml") for p in folder.iterdir() if p.name.endswith(".yaml")
+    )
 
 
 def load_preset(name_or_path: str) -> Preset:

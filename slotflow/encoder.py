@@ -18,7 +18,7 @@ PAIR_WIDTH: Final = 8
 
 
 def pair_features(reference: Tensor, direction: Tensor, scale: float) -> Tensor:
-    """Return features of each ordered pair of components: (B, C, C, PAIR_WIDTH) float32.
+    """Return features of each ordered pair of components: (B, C, C, PAIR_WIDTH).
 
     Args:
         reference: (B, C, 13) float64, columns of :data:`slotflow.tokens.REFERENCE`.
@@ -41,7 +41,7 @@ def pair_features(reference: Tensor, direction: Tensor, scale: float) -> Tensor:
         ratio * nearness,
         cosine.to(offset.dtype),
     )
-    return torch.stack(columns, dim=-1).float()
+    return torch.stack(columns, dim=-1).to(direction.dtype)
 
 
 class TokenLayer(nn.Module):
@@ -70,7 +70,7 @@ class TokenLayer(nn.Module):
         )
         mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
         tokens = tokens + self.out(mixed.transpose(1, 2).reshape(batch, count, width))
-        return tokens + self.mlp(self.norm_mlp(tokens))
+        return torch.as_tensor(tokens + self.mlp(self.norm_mlp(tokens)))
 
 
 class Encoder(nn.Module):

@@ -4,6 +4,7 @@ Every true source is assigned to a slot by the Hungarian algorithm on -ln q(sour
 none left out because it was missed; the misses stand beside every score.
 """
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -93,15 +94,15 @@ def evaluate(
     probability = np.concatenate(existence)
     estimated = (probability > 0.5).sum(axis=1)
     loud = np.nanmin(np.where(np.isnan(data.snr), np.inf, data.snr), axis=1) >= 10.0
-    tokens = data.valid.sum(axis=1)[data.count >= 2]
+    tokens = data.valid.sum(axis=1)[data.number >= 2]
     return Evaluation(
         Scores(*(np.concatenate(column) for column in zip(*parts, strict=True))),
-        np.stack([data.count, estimated], axis=-1),
+        np.stack([data.number, estimated], axis=-1),
         loud,
         probability,
         np.concatenate(real),
-        peak_overlap(np.concatenate(attention), data.count),
-        chance_peak_overlap(probability.shape[1], tokens, data.count[data.count >= 2])
+        peak_overlap(np.concatenate(attention), data.number),
+        chance_peak_overlap(probability.shape[1], tokens, data.number[data.number >= 2])
         if len(tokens)
         else float("nan"),
     )
@@ -162,7 +163,7 @@ def summary(result: Evaluation) -> dict[str, object]:
     scores, counts = result.scores, result.counts
     above = scores.snr > 10.0
     rows = {}
-    for low, high in zip(SNR_EDGES[:-1], SNR_EDGES[1:], strict=True):
+    for low, high in itertools.pairwise(SNR_EDGES):
         rows[f"{low:g}-{high:g}"] = _row(scores, (scores.snr >= low) & (scores.snr < high))
     by_distance = {
         name: _row(scores, above & (scores.nearest >= low) & (scores.nearest < high))
@@ -188,7 +189,7 @@ def summary(result: Evaluation) -> dict[str, object]:
     }
 
 
-def _mean(values: NDArray[np.generic]) -> float:
+def _mean(values: Float | NDArray[np.bool_]) -> float:
     return round(float(np.mean(values)), 5) if len(values) else float("nan")
 
 

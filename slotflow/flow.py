@@ -129,7 +129,7 @@ class SplineCoupling(PiecewiseRationalQuadraticCouplingTransform):  # type: igno
         leading = parameters.shape[:-1]
         kept = kept.expand(*leading, -1)
         moved = inputs[..., self.transform_features].expand(*leading, -1)
-        parameters = parameters.reshape(*moved.shape, -1)
+        parameters = parameters.reshape(*moved.shape, 3 * self.num_bins - 1)
         moved, log_slope = self._piecewise_cdf(moved, parameters, inverse)
         back = torch.argsort(torch.cat((self.identity_features, self.transform_features)))
         outputs = torch.cat((kept.to(moved.dtype), moved), -1)[..., back]

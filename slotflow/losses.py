@@ -34,7 +34,8 @@ class Terms(NamedTuple):
 def attention_cost(attention: Tensor, component: Tensor) -> Tensor:
     """Return -ln of each slot's attention on each source's component: (B, S, K)."""
     index = component.clamp(min=0)[:, None, :].expand(-1, attention.shape[1], -1)
-    return -torch.log(torch.gather(attention, 2, index).clamp(min=1e-8))
+    # the floor is far below what depleted evidence leaves, so that it makes no ties
+    return -torch.log(torch.gather(attention, 2, index).clamp(min=1e-30))
 
 
 def existence_loss(logits: Tensor, exists: Tensor) -> Tensor:

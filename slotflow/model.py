@@ -134,10 +134,9 @@ class SlotFlow(nn.Module):
             reference: (N, 13) float64.
         """
         local = to_local(sources, reference, self.bins)
-        z = local.z.float()
-        flow = self.flow.log_prob(z, context) + local.log_jacobian.float()
-        features = psi_features(z, reference)
-        psi = self.psi.log_prob(local.v.float(), features, context)
+        z, v = local.z.to(context.dtype), local.v.to(context.dtype)
+        flow = self.flow.log_prob(z, context) + local.log_jacobian.to(context.dtype)
+        psi = self.psi.log_prob(v, psi_features(z, reference), context)
         return torch.stack([flow, psi], dim=-1)
 
     def sample(
@@ -185,5 +184,3 @@ def psi_features(z: Tensor, reference: Tensor) -> Tensor:
     )
     stronger = (reference[..., 8] >= 0.0).to(z.dtype)[..., None]
     return torch.cat([z.clamp(-4.0, 4.0), harmonics.to(z.dtype), stronger], dim=-1)
-
-

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from slotflow.context import pick
 from slotflow.losses import (
@@ -15,6 +16,8 @@ from slotflow.losses import (
 )
 from slotflow.matching import assign
 from slotflow.model import Reading, SlotFlow
+
+EXISTENCE_SHARE = 0.1  # of -ln q(exists) in the matching cost
 
 
 class Targets(NamedTuple):
@@ -30,10 +33,15 @@ class Targets(NamedTuple):
 
 
 def matched_slots(reading: Reading, targets: Targets) -> Tensor:
-    """Return the slot of each source, -1 for a source without a component: (B, K)."""
+    """Return the slot of each source, -1 for a source without a component: (B, K).
+
+    The cost is that of the attention; where slots attend alike (a band of one component)
+    the small share of the existence decides, for the slot that already says yes.
+    """
     with torch.no_grad():
         cost = attention_cost(reading.attention, targets.component)
-        return assign(cost, targets.component >= 0)
+        doubt = functional.softplus(-reading.existence)
+        return assign(cost + EXISTENCE_SHARE * doubt[..., None], targets.component >= 0)
 
 
 def loss_terms(model: SlotFlow, reading: Reading, targets: Targets) -> Terms:

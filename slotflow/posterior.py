@@ -213,12 +213,9 @@ def _read(
         for row in range(len(part)):
             number = start + row
             tile, searched = plan[number], found[number]
-            records.append(
-                TileRecord(
-                    *tile, *map(float, searched.level), len(searched.snr),
-                    float(probability[row].sum()),
-                )
-            )  # fmt: skip
+            level_a, level_e = map(float, searched.level)
+            expected = float(probability[row].sum())
+            records.append(TileRecord(*tile, level_a, level_e, len(searched.snr), expected))
             for slot in np.flatnonzero(probability[row] >= settings.min_probability):
                 if not len(searched.snr):
                     continue  # nothing to measure a source from

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,8 @@ class TokenData(NamedTuple):
     ``features`` (N, C, TOKEN_WIDTH) float32, ``band`` (N, 5) float32, ``reference``
     (N, C, 13), ``valid`` (N, C); ``sources`` (N, K, 8) float64 as for
     :func:`slotflow.coordinates.to_local` (padded with the band's centre), ``snr`` (N, K)
-    NaN-padded, ``count`` (N,), ``component`` (N, K) int64, -1 for none; ``sample`` (N,) and
+    NaN-padded, ``number`` (N,) of sources, ``component`` (N, K) int64, -1 for none,
+    ``sample`` (N,) and
     ``first_bin`` (N,).
     """
 
@@ -45,14 +46,15 @@ class TokenData(NamedTuple):
     valid: NDArray[np.bool_]
     sources: Float
     snr: Float
-    count: NDArray[np.int64]
+    number: NDArray[np.int64]
     component: NDArray[np.int64]
     sample: NDArray[np.int64]
     first_bin: NDArray[np.int64]
 
     def rows(self, index: NDArray[np.int64]) -> "TokenData":
         """Return the chosen bands."""
-        return TokenData(*(array[index] for array in self))
+        chosen: list[Any] = [array[index] for array in self]
+        return TokenData(*chosen)
 
 
 def band_sigma(observation: ObservationSettings, first_bin: int, bins: int) -> Float:
@@ -244,7 +246,7 @@ def to_local_units(sources: Float, first_bin: int, duration: float) -> Float:
     )
 
 
-def from_local_units(local: Float, first_bin: int, duration: float) -> Float:
+def from_local_units(local: Float, first_bin: int | Float, duration: float) -> Float:
     """Invert :func:`to_local_units`: (..., 8) in the order of PARAMETERS."""
     return np.stack(
         [
@@ -290,5 +292,3 @@ def standing_components(
         if cost[source, index] < 1e3:
             component[source] = index
     return component
-
-

@@ -46,7 +46,7 @@ class Tensors:
         return cls(
             TokenBatch(t(data.features), t(data.band), t(data.reference), t(data.valid)),
             Targets(t(data.sources), t(data.component)),
-            t(data.count),
+            t(data.number),
             t(data.sample),
         )
 
@@ -177,8 +177,13 @@ class Trainer:
         factor = learning_rate(self.step, self.steps, settings.warmup)
         for group in self.optimiser.param_groups:
             group["lr"] = settings.learning_rate * factor
-        reading = self.network.read(rows.batch, self.generator)
-        terms = loss_terms(self.network, reading, rows.targets)
+        try:
+            reading = self.network.read(rows.batch, self.generator)
+            terms = loss_terms(self.network, reading, rows.targets)
+        except NonFiniteError as error:
+            raise NonFiniteError(
+                f"step {self.step}: {error}; samples {rows.sample.tolist()}"
+            ) from error
         loss = terms.total(self.preset.loss)
         if not bool(torch.isfinite(loss)):
             values = {name: float(value) for name, value in terms._asdict().items()}
@@ -209,7 +214,9 @@ class Trainer:
 
     def validate(self, limit: int = 2000) -> dict[str, float]:
         """Return loss terms and slot figures on held-out bands."""
-        return validation_figures(self.average, self.held.rows(torch.arange(len(self.held))[:limit]))
+        return validation_figures(
+            self.average, self.held.rows(torch.arange(len(self.held))[:limit])
+        )
 
     def _log(self, terms: Terms) -> None:
         row: dict[str, float] = {"step": self.step, "seconds": round(self.seconds, 1)}

@@ -5,7 +5,6 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -36,22 +35,3 @@ def slow_grid(observation: ObservationSettings) -> ResponseGrid:
     from slotflow.simulate.orbits import response_grid
 
     return response_grid(observation, 64)
-
-
-def random_sources(
-    rng: np.random.Generator, number: int, fmin: float, fmax: float, duration: float
-) -> np.ndarray:
-    """Sources all over the sky in the order of PARAMETERS, amplitude 1e-22."""
-    return np.stack(
-        [
-            rng.uniform(fmin, fmax, number),
-            rng.uniform(-0.1, 0.3, number) / duration**2,
-            np.full(number, 1e-22),
-            rng.uniform(0, 2 * np.pi, number),
-            np.arcsin(rng.uniform(-1, 1, number)),
-            rng.uniform(0, np.pi / 2, number),
-            np.arccos(rng.uniform(-1, 1, number)),
-            rng.uniform(0, 2 * np.pi, number),
-        ],
-        axis=-1,
-    )

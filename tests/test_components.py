@@ -9,7 +9,7 @@ from slotflow.parameters import DEC, RA
 from slotflow.response import ResponseGrid, response
 from slotflow.simulate.orbits import response_grid
 from slotflow.templates import STEPS, make_bank, sky_grid
-from tests.conftest import random_sources
+from tests.synthetic import random_sources
 
 BINS = 256
 FIRST = 47000  # near 1.5 mHz
@@ -21,7 +21,9 @@ def noise(rng: np.random.Generator) -> np.ndarray:
     return (z / np.sqrt(2)).astype(np.complex64)
 
 
-def add(band: np.ndarray, source: np.ndarray, snr: float, observation: ObservationSettings) -> float:
+def add(
+    band: np.ndarray, source: np.ndarray, snr: float, observation: ObservationSettings
+) -> float:
     """Add one source to the band at that SNR (unit noise per bin); return its amplitude."""
     h, first = response(source[None], response_grid(observation, 256))
     amplitude = snr / np.sqrt(2 * (np.abs(h[0, :2]) ** 2).sum())
@@ -31,7 +33,9 @@ def add(band: np.ndarray, source: np.ndarray, snr: float, observation: Observati
     return float(amplitude * source[2])
 
 
-def source_at(rng: np.random.Generator, place: float, observation: ObservationSettings) -> np.ndarray:
+def source_at(
+    rng: np.random.Generator, place: float, observation: ObservationSettings
+) -> np.ndarray:
     one = random_sources(rng, 1, 1e-3, 2e-3, observation.duration)[0]
     one[0] = (FIRST + place) / observation.duration
     return one

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slotflow.parameters import NAMES, PARAMETERS, PHI0, PSI, SCORED, fold, to_scored
-from tests.conftest import random_sources
+from tests.synthetic import random_sources
 
 
 def test_order_is_jaxgbs() -> None:

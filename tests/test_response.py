@@ -15,7 +15,7 @@ from slotflow.response import (
 )
 from slotflow.simulate.orbits import response_grid
 from slotflow.simulate.waveforms import jaxgb_response
-from tests.conftest import random_sources
+from tests.synthetic import random_sources
 
 
 @pytest.mark.parametrize("n", [128, 256])

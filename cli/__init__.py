@@ -1,0 +1,1 @@
+"""The command ``slotflow``: each command parses, calls the library, and prints."""
