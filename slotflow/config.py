@@ -79,7 +79,9 @@ class ComponentSettings(Settings):
     """The component search (docs: components as tokens)."""
 
     sky_points: int = Field(320, ge=12)
-    slow_samples: int = Field(64, ge=32, multiple_of=2)
+    slow_samples: int = Field(
+        128, ge=64, multiple_of=4, description="of the last refit; the search takes half"
+    )
     taps: int = Field(33, ge=9)
     max_components: int = Field(16, ge=1)
     threshold: float = Field(22.0, gt=0, description="2F below which the search stops")

@@ -67,6 +67,14 @@ class ResponseGrid:
         if self.window.shape != (n,):
             raise ValueError(f"expected a window of shape ({n},); got {self.window.shape}")
 
+    def thinned(self, step: int) -> "ResponseGrid":
+        """Return the grid of every ``step``-th sample."""
+        return ResponseGrid(
+            self.duration, self.t0, np.ascontiguousarray(self.times[::step]),
+            np.ascontiguousarray(self.positions[..., ::step]), self.arm_length,
+            np.ascontiguousarray(self.window[::step]),
+        )  # fmt: skip
+
     @property
     def n(self) -> int:
         """Number of slow samples, which is also the number of bins of a response."""

@@ -66,7 +66,7 @@ def band_sigma(observation: ObservationSettings, first_bin: int, bins: int) -> F
 
 def search_hash(settings: ComponentSettings) -> str:
     """Return a short name for the search's settings and the layout of its result."""
-    text = settings.model_dump_json() + repr(COMPONENT_DTYPE) + "1"
+    text = settings.model_dump_json() + repr(COMPONENT_DTYPE) + "2"
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

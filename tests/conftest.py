@@ -31,7 +31,7 @@ def observation() -> ObservationSettings:
 
 @pytest.fixture(scope="session")
 def slow_grid(observation: ObservationSettings) -> ResponseGrid:
-    """The default observation at the component search's 64 slow samples."""
+    """The default observation at the component search's 128 slow samples."""
     from slotflow.simulate.orbits import response_grid
 
-    return response_grid(observation, 64)
+    return response_grid(observation, 128)

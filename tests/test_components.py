@@ -163,5 +163,5 @@ def test_sky_grid_covers_the_sphere() -> None:
 
 
 def test_wrong_grid_is_refused(observation: ObservationSettings) -> None:
-    with pytest.raises(ValueError, match="expected 64 slow samples; got 128"):
-        ComponentSearch(response_grid(observation, 128), SETTINGS)
+    with pytest.raises(ValueError, match="expected 128 slow samples; got 64"):
+        ComponentSearch(response_grid(observation, 64), SETTINGS)

@@ -1,0 +1,335 @@
+"""Bad input of every kind: exit code 2, one line that says what is wrong, no file touched."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from slotflow.checkpoint import save_model
+from slotflow.cli.main import run
+from tests.chain import example_path, untrained_model
+
+N = 4096
+KIND = [("t", "<f8"), ("X", "<f8"), ("Y", "<f8"), ("Z", "<f8")]
+Rows = np.ndarray[Any, Any]
+BAND = ("--fmin", "1.94e-3", "--fmax", "1.945e-3")
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
+    save_model(path, untrained_model())
+    return path
+
+
+def _rows(samples: int = N, dt: float = 60.0) -> Rows:
+    rows = np.zeros(samples, dtype=KIND)
+    rows["t"] = dt * np.arange(samples)
+    for name in "XYZ":
+        rows[name] = 1e-20 * np.random.default_rng(1).standard_normal(samples)
+    return rows
+
+
+def _write(path: Path, rows: Any, name: str = "obs/tdi", **attributes: Any) -> Path:
+    with h5py.File(path, "w") as file:
+        file[name] = rows
+        file[name].attrs.update({"tdi_generation": "1.5", "orbit": "equal_arm"} | attributes)
+    return path
+
+
+def _snapshot(folder: Path) -> Mapping[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def _refused(
+    arguments: Sequence[str | Path], folder: Path, capsys: pytest.CaptureFixture[str], *named: str
+) -> None:
+    """Run the command: exit code 2, one line on stderr, nothing on stdout, no file changed."""
+    before = _snapshot(folder)
+    capsys.readouterr()
+    assert run([str(argument) for argument in arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert len(lines) == 1, err
+    assert lines[0].startswith("slotflow: error: ")
+    for text in named:
+        assert text in lines[0]
+    assert _snapshot(folder) == before
+
+
+def _nan(rows: Rows) -> Any:
+    rows["Y"][[100, 2000]] = np.nan
+    return rows
+
+
+def _gap(rows: Rows) -> Any:
+    return np.delete(rows, slice(1000, 1100))
+
+
+def _constant(rows: Rows) -> Any:
+    rows["Z"] = 3e-21
+    return rows
+
+
+def _integers(rows: Rows) -> Any:
+    return rows.astype([("t", "<f8"), *((name, "<i4") for name in "XYZ")])
+
+
+def _complex(rows: Rows) -> Any:
+    return rows.astype([("t", "<f8"), *((name, "<c16") for name in "XYZ")])
+
+
+def _backwards(rows: Rows) -> Any:
+    rows["t"] = rows["t"][::-1].copy()
+    return rows
+
+
+CONTENTS: Mapping[str, tuple[Callable[[Rows], Any], tuple[str, ...]]] = {
+    "NaN": (_nan, ("field 'Y'", "2 of 4096", "t = 6000 s")),
+    "gap": (_gap, ("field 't'", "gap", "6060 s", "gaps are not supported")),
+    "constant channel": (_constant, ("field 'Z'", "constant", "3e-21")),
+    "two columns": (lambda rows: rows.reshape(-1, 2), ("shape", "(2048, 2)")),
+    "integers": (_integers, ("field 'X'", "int32")),
+    "complex": (_complex, ("obs/tdi", "complex128")),
+    "field missing": (lambda rows: rows[["t", "X", "Y"]], ("no field 'Z'",)),
+    "not a table": (lambda rows: rows["X"], ("no field 't'",)),
+    "time runs back": (_backwards, ("field 't'", "not increasing")),
+    "very short": (lambda rows: rows[:100], ("100 samples", "at least 1024")),
+    "too short": (lambda rows: rows, ("4096 samples", "524288 samples")),
+}
+
+
+@pytest.mark.parametrize("case", CONTENTS)
+def test_contents(
+    case: str, tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change, named = CONTENTS[case]
+    path = _write(tmp_path / "input.h5", change(_rows()))
+    _refused(["posterior", path, "--model", model_file], tmp_path, capsys, str(path), *named)
+
+
+def test_missing_file(tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "absent.h5"
+    _refused(
+        ["posterior", path, "--model", model_file], tmp_path, capsys, str(path), "no such file"
+    )
+    _refused(["posterior", tmp_path, "--model", model_file], tmp_path, capsys, "not a file")
+
+
+def test_not_hdf5(tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "input.h5"
+    for content in (b"", b"t,X,Y,Z\n0,1,2,3\n"):
+        path.write_bytes(content)
+        _refused(
+            ["posterior", path, "--model", model_file], tmp_path, capsys, str(path), "not an HDF5"
+        )
+
+
+def test_truncated(tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _write(tmp_path / "input.h5", _rows())
+    whole = path.read_bytes()
+    for size in (len(whole) // 2, 200):
+        path.write_bytes(whole[:size])
+        _refused(["posterior", path, "--model", model_file], tmp_path, capsys, str(path))
+
+
+def test_no_tdi(tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _write(tmp_path / "input.h5", _rows(), name="strain/data")
+    _refused(
+        ["posterior", path, "--model", model_file], tmp_path, capsys, str(path), "obs/tdi", "strain"
+    )
+
+
+def test_time_step(tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _write(tmp_path / "input.h5", _rows(dt=7.3))
+    _refused(["posterior", path, "--model", model_file], tmp_path, capsys, str(path), "7.3", "60.0")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "named"),
+    [
+        ({"tdi_generation": "3"}, "'3'"),
+        ({"orbit": "keplerian"}, "'keplerian'"),
+        ({"orbit_m_init1": 0.5}, "orbit_m_init1"),
+        ({"t0": 1e6}, "t0"),
+    ],
+)
+def test_attributes(
+    attributes: dict[str, Any], named: str, tmp_path: Path, model_file: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    path = _write(tmp_path / "input.h5", _rows(), **attributes)
+    _refused(["posterior", path, "--model", model_file], tmp_path, capsys, str(path), named)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--fmin", "0.5e-3"), ("fmin", "0.0005", "trained range")),
+        (("--fmax", "5e-3"), ("fmax", "0.005", "trained range")),
+        (("--fmin", "2e-3", "--fmax", "1.9e-3"), ("fmin", "0.002", "0.0019")),
+        (("--fmin", "nan"), ("fmin", "nan")),
+        (("--fmin", "low"), ("--fmin", "'low'")),
+        (("--samples", "0"), ("--samples", "0")),
+        (("--seed", "-3"), ("--seed", "-3")),
+        (("--psd", "measured"), ("--psd", "'measured'")),
+        (("--min-probability", "1.5"), ("--min-probability", "1.5")),
+        (("--sample", "3"), ("--sample",)),
+    ],
+)
+def test_options(
+    options: tuple[str, ...], named: tuple[str, ...], tmp_path: Path, model_file: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    arguments = ["posterior", "--model", model_file, "--output", tmp_path / "out", *options]
+    _refused(arguments, tmp_path, capsys, *named)
+    assert not (tmp_path / "out").exists()
+
+
+def test_model(tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    absent, text = tmp_path / "absent.safetensors", tmp_path / "text.safetensors"
+    text.write_text("weights")
+    pickle = tmp_path / "pickle.safetensors"
+    torch.save({"weights": torch.ones(3)}, pickle)
+    short = tmp_path / "short.safetensors"
+    short.write_bytes(model_file.read_bytes()[:-100])
+    for path in (absent, text, pickle, short):
+        arguments = ["posterior", "--model", path, "--output", tmp_path]
+        _refused(arguments, tmp_path, capsys, str(path))
+
+
+def test_outputs_of_other_settings(
+    tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["posterior", "--model", str(model_file), "--output", str(tmp_path), *BAND]
+    assert run([*base, "--samples", "20"]) == 0
+    samples, table = tmp_path / "example.posterior.nc", tmp_path / "example.catalogue.ecsv"
+    _refused([*base, "--samples", "30"], tmp_path, capsys, str(samples), "samples 20, now 30")
+    _refused([*base, "--samples", "20", "--seed", "1"], tmp_path, capsys, "seed 0, now 1")
+    samples.write_text("mine")
+    _refused([*base, "--samples", "20"], tmp_path, capsys, str(samples))
+    samples.unlink()
+    table.write_text("mine")
+    _refused([*base, "--samples", "20"], tmp_path, capsys, str(table))
+    assert run([*base, "--samples", "30", "--force"]) == 0
+    assert "mine" not in table.read_text()
+
+
+def test_output_folder_is_a_file(
+    tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "results"
+    place.write_text("a file")
+    for output in (place, place / "below"):
+        arguments = ["posterior", "--model", model_file, "--output", output, *BAND]
+        _refused(arguments, tmp_path, capsys, str(output))
+
+
+# ---- train and simulate
+
+
+def test_gpus_that_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    _refused(["train", "--gpus", "8"], tmp_path, capsys, "--gpus 8", "0 GPUs are present")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    _refused(["train", "--gpus", "1"], tmp_path, capsys, "--gpus 1", "CPU only")
+    assert not any(tmp_path.iterdir())  # nothing simulated either
+
+
+def _training_set(folder: Path) -> Path:
+    assert run(["simulate", "-o", str(folder), "--samples", "2", "--workers", "1"]) == 0
+    return folder
+
+
+def test_training_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = _training_set(tmp_path / "data")
+    preset = tmp_path / "mine.yaml"
+    preset.write_text("prior: {snr_max: 80}\n")
+    out = tmp_path / "out"
+    arguments = ["train", data, "--preset", preset, "-o", out]
+    _refused(arguments, tmp_path, capsys, str(data), "prior.snr_max", "100.0", "80.0")
+    again = ["simulate", "-o", data, "--samples", "2", "--workers", "1"]
+    _refused([*again, "--seed", "2"], tmp_path, capsys, str(data), "seed")
+    _refused([*again, "--preset", preset], tmp_path, capsys, str(data), "settings")
+    (data / "shard-00000.h5").unlink()
+    _refused(["train", data, "-o", out], tmp_path, capsys, "shard-00000.h5", "missing")
+    (data / "manifest.json").write_text("{")
+    _refused(["train", data, "-o", out], tmp_path, capsys, "manifest.json")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    _refused(["train", other, "-o", out], tmp_path, capsys, str(other), "not a training set")
+    assert not out.exists()
+
+
+def test_presets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    preset = tmp_path / "mine.yaml"
+    for text, named in (
+        ("prior: {snr_mix: 3}", "prior.snr_mix"),
+        ("train: {batch: none}", "train.batch"),
+        ("prior: [", "YAML"),
+    ):
+        preset.write_text(text)
+        for command in ("simulate", "train"):
+            arguments = [command, "--preset", preset, "-o", tmp_path / "out"]
+            _refused(arguments, tmp_path, capsys, str(preset), named)
+    _refused(
+        ["train", "--preset", "huge", "-o", tmp_path / "out"], tmp_path, capsys, "huge", "small"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_stands_there(
+    tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    standing = tmp_path / "model.safetensors"
+    standing.write_bytes(model_file.read_bytes())
+    data = tmp_path / "data"
+    _refused(["train", data, "-o", tmp_path], tmp_path, capsys, str(standing), "exists already")
+    _refused(["train", data, "-o", standing], tmp_path, capsys, str(standing), "a file")
+    _refused(["train", standing], tmp_path, capsys, str(standing), "a file")
+    _refused(["simulate", "-o", standing], tmp_path, capsys, str(standing), "a file")
+
+
+def test_observation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "input.h5"
+    path.write_text("mine")
+    base = ["simulate", "--observation", path]
+    _refused(base, tmp_path, capsys, str(path), "exists already", "--force")
+    path.unlink()
+    absent = tmp_path / "absent.csv"
+    _refused([*base, "--catalogue", absent], tmp_path, capsys, str(absent))
+    catalogue = tmp_path / "sources.csv"
+    catalogue.write_text("f0,fdot,amplitude,ra,dec,psi,iota,phi0\n1.5e-3,0,1e-22,1,2,0,0,0\n")
+    _refused([*base, "--catalogue", catalogue], tmp_path, capsys, str(catalogue), "'dec'", "'2'")
+    _refused([*base, "--samples", "3"], tmp_path, capsys, "--samples", "--observation")
+    _refused(["simulate", "--catalogue", catalogue], tmp_path, capsys, "--catalogue")
+    assert not path.exists()
+
+
+def test_no_orbit_is_a_note_not_an_error(
+    tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "year.h5"
+    path.write_bytes(example_path().read_bytes())
+    with h5py.File(path, "r+") as file:
+        for name in [name for name in file["obs/tdi"].attrs if name.startswith("orbit")]:
+            del file["obs/tdi"].attrs[name]
+    assert run(["posterior", str(path), "--model", str(model_file), "--samples", "5", *BAND]) == 0
+    out, err = capsys.readouterr()
+    assert "slotflow: note: " in err
+    assert "names no orbit" in err
+    assert "sources from 1.9400 to 1.9450 mHz" in out
+    assert (tmp_path / "year.posterior.nc").is_file()  # beside the input

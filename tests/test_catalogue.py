@@ -1,0 +1,166 @@
+"""slotflow.catalogue: results on disk, and what tells two results apart."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from astropy import units
+from astropy.coordinates import BarycentricMeanEcliptic, SkyCoord
+from astropy.table import Table
+
+from slotflow.catalogue import (
+    Provenance,
+    difference,
+    read_identity,
+    read_summary,
+    to_datatree,
+    to_table,
+    write_netcdf,
+    write_table,
+)
+from slotflow.config import ObservationSettings
+from slotflow.errors import InputError
+from slotflow.parameters import F0, NAMES
+from slotflow.results import PosteriorSettings, Result, SourcePosterior, TileRecord
+
+DRAWS = 300
+PROVENANCE = Provenance(
+    "input.h5",
+    "a" * 64,
+    "model.safetensors",
+    "b" * 64,
+    {"fmin": None, "samples": DRAWS},
+    "slotflow",
+)
+
+
+def _result(sources: int) -> Result:
+    rng = np.random.default_rng(5)
+    found = []
+    for k in range(sources):
+        samples = np.stack(
+            [
+                1.5e-3 + 1e-6 * k + 1e-9 * rng.standard_normal(DRAWS),
+                1e-17 * rng.random(DRAWS),
+                1e-22 * (1 + 0.1 * rng.random(DRAWS)),
+                np.mod(0.02 + 0.1 * rng.standard_normal(DRAWS), 2 * np.pi),
+                0.3 + 0.05 * rng.standard_normal(DRAWS),
+                np.pi * rng.random(DRAWS),
+                0.8 + 0.05 * rng.standard_normal(DRAWS),
+                2 * np.pi * rng.random(DRAWS),
+            ],
+            axis=-1,
+        )
+        found.append(SourcePosterior(samples, rng.random(DRAWS), 0.9 - 0.1 * k, 47_000, k, 12.0))
+    settings = PosteriorSettings(1.4e-3, 1.6e-3, DRAWS, 3, "data", 0.5)
+    tiles = (TileRecord(47_000, 1.4e-3, 1.6e-3, 1.1, 0.9, 4, 1.7),)
+    return Result(
+        tuple(found), tiles, settings, ObservationSettings(), 0.0, ("a note",), {"search": 1.0}
+    )
+
+
+@pytest.mark.parametrize("sources", [0, 1, 3])
+def test_samples_survive(tmp_path: Path, sources: int) -> None:
+    result = _result(sources)
+    path = tmp_path / "x.posterior.nc"
+    write_netcdf(to_datatree(result, PROVENANCE), path)
+    with xr.open_datatree(path, engine="h5netcdf") as tree:
+        assert dict(tree["posterior"].sizes) == {"chain": 1, "draw": DRAWS, "source": sources}
+        assert set(tree["posterior"].data_vars) == set(NAMES)
+        for k, source in enumerate(result.sources):
+            for i, name in enumerate(NAMES):
+                np.testing.assert_array_equal(
+                    tree["posterior"][name][0, :, k], source.samples[:, i]
+                )
+            np.testing.assert_array_equal(tree["sample_stats"]["log_q"][0, :, k], source.log_q)
+            assert tree["sample_stats"]["probability"][k] == source.probability
+        assert tree["posterior"]["f0"].attrs["units"] == "Hz"
+        assert tree["observed_data"]["level_a"].values.tolist() == [1.1]
+        attributes = tree.attrs
+    assert attributes["input_sha256"] == "a" * 64
+    assert attributes["model_sha256"] == "b" * 64
+    assert json.loads(attributes["settings"])["seed"] == 3
+    assert json.loads(attributes["versions"])["slotflow"]
+    assert read_identity(path) == PROVENANCE.identity
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]  # no temporary file stays
+
+
+@pytest.mark.parametrize("sources", [0, 1, 3])
+def test_the_table_survives(tmp_path: Path, sources: int) -> None:
+    result = _result(sources)
+    path = tmp_path / "x.catalogue.ecsv"
+    written = to_table(result, PROVENANCE)
+    write_table(written, path)
+    found = read_summary(path)
+    assert found.identity == PROVENANCE.identity
+    assert len(found.table) == sources
+    assert json.loads(found.meta["notes"]) == ["a note"]
+    for name in written.colnames:
+        np.testing.assert_array_equal(found.table[name], written[name])
+        assert found.table[name].unit == written[name].unit
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    for k, source in enumerate(result.sources):
+        assert found.table["f0"][k] == np.median(source.samples[:, F0])
+        low, high = np.quantile(source.samples[:, F0], [0.05, 0.95])
+        assert (found.table["f0_lower"][k], found.table["f0_upper"][k]) == (low, high)
+        assert found.table["ra_lower"][k] > found.table["ra_upper"][k]  # through zero
+
+
+def test_ecliptic_coordinates_are_astropys() -> None:
+    source = _result(1).sources[0]
+    source.samples[:, 3:5] = [2.1, -0.7]
+    result = Result(
+        (source,), (), PosteriorSettings(1.4e-3, 1.6e-3, DRAWS, 3, "data", 0.5),
+        ObservationSettings(), 0.0, (), {},
+    )  # fmt: skip
+    row = to_table(result, PROVENANCE)[0]
+    sky = SkyCoord(2.1, -0.7, unit="rad").transform_to(BarycentricMeanEcliptic())
+    assert row["ecliptic_longitude"] == pytest.approx(sky.lon.to_value(units.rad), abs=1e-9)
+    assert row["ecliptic_latitude"] == pytest.approx(sky.lat.to_value(units.rad), abs=1e-9)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "x.catalogue.ecsv"
+    path.write_text("old")
+    table = to_table(_result(1), PROVENANCE)
+    folder = tmp_path / "absent" / "x.catalogue.ecsv"
+    with pytest.raises(InputError, match="cannot be written"):
+        write_table(table, folder)
+    with pytest.raises(InputError, match="cannot be written"):
+        write_netcdf(to_datatree(_result(1), PROVENANCE), folder.with_name("x.nc"))
+    assert path.read_text() == "old"
+
+
+def test_identities() -> None:
+    other = PROVENANCE._replace(requested={"fmin": 1e-3, "samples": DRAWS})
+    assert difference(PROVENANCE.identity, PROVENANCE.identity) == ""
+    assert difference(PROVENANCE.identity, other.identity) == "fmin by default, now 0.001"
+    elsewhere = PROVENANCE._replace(input="/other/input.h5", command="slotflow posterior")
+    assert difference(PROVENANCE.identity, elsewhere.identity) == ""
+    changed = PROVENANCE._replace(input_sha256="c" * 64)
+    assert "another input" in difference(changed.identity, PROVENANCE.identity)
+    assert difference("", PROVENANCE.identity)
+    assert difference("[]", PROVENANCE.identity)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "old", "a,b\n1,2\n", "# %ECSV 1.0\n# ---\n# {", "# %ECSV 1.0\n# ---\n# datatype: 3\n"],
+)
+def test_what_is_not_a_catalogue(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.ecsv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"x\.ecsv"):
+        read_summary(path)
+    assert read_identity(path) is None
+
+
+def test_another_programs_table(tmp_path: Path) -> None:
+    path = tmp_path / "x.ecsv"
+    Table({"source": [1]}).write(path, format="ascii.ecsv")
+    with pytest.raises(InputError, match="schema"):
+        read_summary(path)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_summary(tmp_path / "absent.ecsv")
