@@ -31,7 +31,7 @@ def table_lines(found: Written) -> list[str]:
     expected = sum(float(row["probability"]) for row in found.table)
     return [
         *lines,
-        f"{len(rows)} sources from {where} (sum of probabilities {expected:.1f});"
+        f"{len(rows)} source{'s' if len(rows) > 1 else ''} from {where} (sum of probabilities {expected:.1f});"
         " medians and 90% intervals",
     ]
 

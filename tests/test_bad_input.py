@@ -331,5 +331,5 @@ def test_no_orbit_is_a_note_not_an_error(
     out, err = capsys.readouterr()
     assert "slotflow: note: " in err
     assert "names no orbit" in err
-    assert "sources from 1.9400 to 1.9450 mHz" in out
+    assert " from 1.9400 to 1.9450 mHz" in out
     assert (tmp_path / "year.posterior.nc").is_file()  # beside the input
