@@ -131,7 +131,7 @@ def card_text(model: Model, fresh: TokenData) -> str:
         f"{prior.split_frequency * 1e3:g} mHz), none in {prior.empty_fraction:.0%} of them;",
         f"SNR log-uniform {prior.snr_min:g}-{prior.snr_max:g}, total noise;",
         f"fdot T^2 uniform in [{prior.fdot_t2_min:g}, {prior.fdot_t2_max:g}]; sky isotropic;",
-        "bright sources outside the window at the same density; an explicit Poisson foreground, rate",
+        "bright sources outside the window at the same density; a Poisson foreground, rate",
         f"scale log-uniform {prior.rate_scale_min:g}-{prior.rate_scale_max:g}.",
         "",
         f"**Held out.** {card['held_out']['bands']} fresh bands (seed"

@@ -29,9 +29,10 @@ def table_lines(found: Written) -> list[str]:
         return [f"no sources from {where} with a probability of {settings['min_probability']:g}"]
     lines = _align([HEADER, *rows])
     expected = sum(float(row["probability"]) for row in found.table)
+    plural = "s" if len(rows) > 1 else ""
     return [
         *lines,
-        f"{len(rows)} source{'s' if len(rows) > 1 else ''} from {where} (sum of probabilities {expected:.1f});"
+        f"{len(rows)} source{plural} from {where} (sum of probabilities {expected:.1f});"
         " medians and 90% intervals",
     ]
 

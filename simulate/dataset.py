@@ -97,7 +97,7 @@ def _existing(
             if n in numbered and _whole(directory, numbered[n], rows[n])
         }
     if not force:
-        raise InputError(f"{problem}; give another directory, or force")
+        raise InputError(f"{problem}; give another directory, or --force")
     for path in [directory / MANIFEST, *strays]:
         path.unlink(missing_ok=True)
     return {}

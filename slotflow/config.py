@@ -87,6 +87,12 @@ class ComponentSettings(Settings):
     threshold: float = Field(22.0, gt=0, description="2F below which the search stops")
     block: int = Field(1024, ge=1, description="bins that share one template bank")
 
+    @model_validator(mode="after")
+    def _filters_fit(self) -> "ComponentSettings":
+        if self.taps % 2 == 0 or self.taps > self.slow_samples // 2:
+            raise ValueError("taps must be odd and at most half of slow_samples")
+        return self
+
 
 class ModelSettings(Settings):
     """The network's shape."""
@@ -151,6 +157,12 @@ class Preset(Settings):
     model: ModelSettings = ModelSettings()
     loss: LossSettings = LossSettings()
     train: TrainSettings = TrainSettings()
+
+    @model_validator(mode="after")
+    def _slots_hold_the_sources(self) -> "Preset":
+        if self.model.slots < self.prior.max_sources:
+            raise ValueError("model.slots must not be below prior.max_sources")
+        return self
 
 
 def preset_names() -> list[str]:
