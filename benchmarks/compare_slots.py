@@ -80,6 +80,8 @@ def main(directory: Path, name: str, passes: int, seeds: int, methods: str, quic
     ensure_searched(data, grid, preset.components, preset.train.noise_draws, cores())
     tokens = load_tokens(data, preset.components, preset.train.noise_draws)
     chosen = [method.strip() for method in methods.split(";")]
+    if unknown := set(chosen) - METHODS.keys():
+        raise click.BadParameter(f"{sorted(unknown)[0]!r}; known: {'; '.join(METHODS)}")
     for seed in range(1, seeds + 1):
         for method in METHODS:
             if method in chosen:

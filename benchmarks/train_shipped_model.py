@@ -138,8 +138,9 @@ def card_text(model: Model, fresh: TokenData) -> str:
         f" {card['seeds']['held_out']}), {card['held_out']['sources']} sources,"
         f" {loud:.2f} above SNR 10 a band; 500 draws each. Every source is assigned to",
         "a slot by the Hungarian cost -ln q(source | slot), none left out; *missed*: the slot's",
-        "component is more than one bin away. CRPS of a uniform prior: 1/6, of ra and phi0 1/8.",
-        "NLL in the unit cube, 0 for the prior.",
+        "component is more than one bin away. Parameters are scaled to [0, 1]; a uniform density",
+        "there has CRPS 1/6 (1/8 for ra and phi0, circular) and NLL 0. The prior itself fills the",
+        "window of interest only (CRPS of f0 1/8 or 1/16) and is not uniform in ln amplitude.",
         "",
         *_tables(card["held_out"]),
     ]

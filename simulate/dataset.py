@@ -16,6 +16,7 @@ from slotflow.config import Preset
 from slotflow.errors import InputError
 from slotflow.manifest import (
     MANIFEST,
+    SAMPLE_GROUP,
     SCHEMA_VERSION,
     Manifest,
     ShardEntry,
@@ -26,7 +27,6 @@ from slotflow.manifest import (
     write_manifest,
 )
 from slotflow.simulate.sample import (
-    GROUP,
     RESPONSE_BINS,
     simulate_band,
     simulate_group,
@@ -47,7 +47,9 @@ def _simulate_shard(
     bands: list[Band] = []
     while start + len(bands) < stop:
         at = start + len(bands)
-        bands += simulate_group(preset, seed, range(at, min(stop, (at // GROUP + 1) * GROUP)))
+        bands += simulate_group(
+            preset, seed, range(at, min(stop, (at // SAMPLE_GROUP + 1) * SAMPLE_GROUP))
+        )
     attributes = {"seed": seed, "start": start}
     return number, write_shard(Path(directory) / shard_name(number), bands, attributes)
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slotflow.config import Preset, PriorSettings
+from slotflow.manifest import SAMPLE_GROUP
 from slotflow.noise import window_power
 from slotflow.parameters import AMPLITUDE, fold
 from slotflow.simulate.foreground import POOL_SIZE, ForegroundPool
@@ -23,7 +24,6 @@ from slotflow.store import OUTSIDE_MAX, Band
 Float = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
-GROUP: Final = 64  # samples that share a pool
 SCATTER: Final = 64  # bins by which a band may lie off its block
 RESPONSE_BINS: Final = 512
 REFERENCE_AMPLITUDE: Final = 1e-22
@@ -97,7 +97,7 @@ def _plan(preset: Preset, seed: int, index: int) -> Plan:
     """Draw where a sample's band lies, and its bright sources."""
     prior, duration = preset.prior, preset.observation.duration
     rng = np.random.default_rng([seed, index, _SOURCES])
-    block = block_bin(preset, seed, index // GROUP)
+    block = block_bin(preset, seed, index // SAMPLE_GROUP)
     low = max(block - SCATTER, int(np.ceil(prior.fmin * duration)))
     high = min(block + SCATTER, int(np.floor(prior.fmax * duration)))
     first_bin = int(rng.integers(min(low, high), max(low, high) + 1)) - prior.bins // 2
@@ -159,7 +159,7 @@ def _band(
     rate = np.log([prior.rate_scale_min, prior.rate_scale_max])
     rate_scale = float(np.exp(rng.uniform(*rate)))
     around = psd.total[0, reach - margin : reach + bins + margin]
-    foreground = _pool(preset, seed, index // GROUP).draw(
+    foreground = _pool(preset, seed, index // SAMPLE_GROUP).draw(
         rng, plan.first_bin, bins, rate_scale, around, prior.foreground_snr_max
     )
     # Whitened before the cast to complex64, where |h|^2 would underflow

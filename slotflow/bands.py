@@ -200,8 +200,9 @@ def tiles(fmin: float, fmax: float, prior: PriorSettings, duration: float) -> li
             )
     centre_low, centre_high = _centres(prior, duration)
     result: list[Tile] = []
-    edge, end = math.floor(fmin * duration), fmax * duration
-    while edge < end:
+    edge = math.floor(fmin * duration)
+    # In frequency: fmax times the duration may round to beyond the last window
+    while not result or edge / duration < fmax:
         centre = min(max(_next_centre(edge, prior, duration), centre_low), centre_high)
         upper = centre + prior.window(centre / duration) // 2
         low = fmin if not result else edge / duration

@@ -1,7 +1,7 @@
 """Models on disk: safetensors for the numbers, JSON in its header for the rest.
 
 One file holds the weights, the observation's orbit as the response needs it, and the
-settings, versions and calibration. No pickle is ever loaded.
+settings and versions. No pickle is ever loaded.
 """
 
 import json
@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from slotflow import __version__
+from slotflow.components import SEARCH_VERSION
 from slotflow.config import Preset, parse_preset
 from slotflow.errors import InputError
 from slotflow.model import SlotFlow
@@ -33,7 +34,7 @@ class Model:
         preset: the settings of its data, shape and training.
         network: the network, in evaluation mode.
         grid: the observation it was trained on, sampled for the component search.
-        card: what is known about it: training, data, validation figures, calibration.
+        card: what is known about it: training, data, validation figures.
     """
 
     preset: Preset
@@ -51,6 +52,7 @@ def save_model(path: Path, model: Model) -> None:
     content = {
         "format": FORMAT,
         "version": __version__,
+        "search": SEARCH_VERSION,
         "preset": model.preset.model_dump(mode="json"),
         "grid": scalars,
         "card": model.card,
@@ -78,13 +80,18 @@ def load_model(path: Path) -> Model:
         raise InputError(f"{path}: metadata: no 'slotflow' entry: not a slotflow model")
     try:
         content = json.loads(metadata)
-        version, scalars = content["format"], content["grid"]
+        version, search, scalars = content["format"], content["search"], content["grid"]
         preset = parse_preset(content["preset"], str(path))
         card = dict(content["card"])
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise InputError(f"{path}: metadata: field missing or wrong: {error}") from error
     if version != FORMAT:
         raise InputError(f"{path}: format: expected {FORMAT}; got {version!r}")
+    if search != SEARCH_VERSION:
+        raise InputError(
+            f"{path}: search: trained on component search {search!r}; this version has"
+            f" {SEARCH_VERSION!r}: train the model again"
+        )
     arrays = {name: tensors.pop(f"grid.{name}", None) for name in _GRID}
     network = SlotFlow(preset.model, preset.prior.bins)
     _check(path, network, tensors)

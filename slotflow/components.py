@@ -18,6 +18,8 @@ from slotflow.fit import LocalFit
 from slotflow.response import Complex, Float, ResponseGrid
 from slotflow.templates import SEARCH_FDOT_T2, STEPS, BankSet, Complex64
 
+#: Part of the cached searches' names and of every model: change it with the search's result.
+SEARCH_VERSION = "2"
 SWEEPS = 2  # joint refits of all components at the end
 SECOND_MODE_ANGLE = np.deg2rad(25.0)  # a second sky maximum lies at least this far away
 LEVEL_HEIGHT = 60.0  # 2F above which a component counts as a source for the noise level

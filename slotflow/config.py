@@ -3,6 +3,7 @@
 Each preset is a YAML file in ``slotflow/presets``. Unknown keys are errors that name the key.
 """
 
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -14,9 +15,9 @@ from slotflow.errors import InputError
 
 
 class Settings(BaseModel):
-    """Frozen settings that refuse unknown keys."""
+    """Frozen settings that refuse unknown keys and numbers that are not finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class ObservationSettings(Settings):
@@ -45,9 +46,11 @@ class PriorSettings(Settings):
     fmax: float = Field(2.1e-3, gt=0, description="highest band centre, Hz")
     max_sources: int = Field(4, ge=1, le=16, description="K_max")
     empty_fraction: float = Field(0.1, ge=0, le=1, description="share of bands without target")
-    wide_window: int = Field(192, description="central bins of interest below split_frequency")
-    narrow_window: int = Field(96, description="central bins of interest above it")
-    split_frequency: float = Field(1.7e-3, description="Hz")
+    wide_window: int = Field(
+        192, ge=2, description="central bins of interest below split_frequency"
+    )
+    narrow_window: int = Field(96, ge=2, description="central bins of interest above it")
+    split_frequency: float = Field(1.7e-3, gt=0, description="Hz")
     snr_min: float = Field(5.0, gt=0)
     snr_max: float = Field(100.0, gt=0)
     fdot_t2_min: float = -0.1
@@ -100,7 +103,6 @@ class ModelSettings(Settings):
     width: int = Field(96, ge=8, description="token and slot width")
     layers: int = Field(2, ge=0, description="token self-attention layers")
     heads: int = Field(4, ge=1)
-    mixer: Literal["softmax"] = "softmax"
     neighbour_scale: float = Field(24.0, gt=0, description="bins over which pairs see each other")
     slots: int = Field(5, ge=1)
     slot_attention: Literal["evidence-depletion", "vanilla"] = "evidence-depletion"
@@ -111,13 +113,19 @@ class ModelSettings(Settings):
     epsilon: float = Field(1e-4, gt=0, lt=1)
     learned_starts: bool = True
     context: int = Field(128, ge=8)
-    flow_layers: int = Field(5, ge=1)
+    flow_layers: int = Field(6, ge=1)
     flow_bins: int = Field(12, ge=2)
     flow_hidden: int = Field(96, ge=8)
     tail_bound: float = Field(5.0, gt=0)
     psi_bins: int = Field(16, ge=2)
     psi_hidden: int = Field(96, ge=8)
     dropout: float = Field(0.0, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _heads_share_the_width(self) -> "ModelSettings":
+        if self.width % self.heads:
+            raise ValueError(f"heads {self.heads} must divide the width {self.width}")
+        return self
 
 
 class LossSettings(Settings):
@@ -177,8 +185,8 @@ def load_preset(name_or_path: str) -> Preset:
     """Return the preset of that name, or the one in that YAML file.
 
     Raises:
-        InputError: no such preset or file, not YAML, or a key or value that is not valid;
-            the message names each.
+        InputError: no such preset or file, not readable, not YAML, or a key or value that is
+            not valid; the message names each.
     """
     if name_or_path in preset_names():
         text = (resources.files("slotflow.presets") / f"{name_or_path}.yaml").read_text("utf-8")
@@ -187,7 +195,12 @@ def load_preset(name_or_path: str) -> Preset:
         if not path.is_file():
             known = ", ".join(preset_names())
             raise InputError(f"{name_or_path}: no such file, nor a preset ({known})")
-        text = path.read_text("utf-8")
+        try:
+            text = path.read_text("utf-8")
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}: not text in UTF-8 ({error})") from error
     try:
         content: Any = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -210,3 +223,20 @@ def parse_preset(content: Any, origin: str) -> Preset:
             for e in error.errors()
         )
         raise InputError(f"{origin}: {problems}") from error
+
+
+def first_difference(
+    old: Mapping[str, Any], new: Mapping[str, Any]
+) -> tuple[str, Any, Any] | None:
+    """Return the first setting in which two dumps differ: its dotted name and both values.
+
+    A setting that one of them lacks is None there. None where they are equal.
+    """
+    for name in [*old, *(name for name in new if name not in old)]:
+        a, b = old.get(name), new.get(name)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            if (inner := first_difference(a, b)) is not None:
+                return f"{name}.{inner[0]}", *inner[1:]
+        elif a != b:
+            return name, a, b
+    return None

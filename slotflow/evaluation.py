@@ -28,7 +28,7 @@ class Scores(NamedTuple):
     ``crps`` (n, 8) in the order of :data:`slotflow.parameters.SCORED`, ``inside`` (n, 8)
     whether the 90% interval holds the truth, ``nll`` (n,) in the unit cube, ``snr`` (n,),
     ``offset`` (n,) bins from the slot's component to the source, ``nearest`` (n,) bins to
-    the nearest other source of the band, ``exists`` (n,) the slot's existence probability.
+    the nearest other source of the band.
     """
 
     crps: Float
@@ -37,17 +37,19 @@ class Scores(NamedTuple):
     snr: Float
     offset: Float
     nearest: Float
-    exists: Float
 
 
 class Evaluation(NamedTuple):
-    """All that :func:`evaluate` found; ``counts`` (B, 2) true and estimated numbers."""
+    """All that :func:`evaluate` found.
+
+    ``scores``; ``counts`` (B, 2) true and estimated numbers of sources; ``loud`` (B,) whether
+    the band has sources and all are above SNR 10; ``overlap`` and ``chance`` the peak overlap
+    of the matched slots and its level for peaks anywhere.
+    """
 
     scores: Scores
     counts: NDArray[np.int64]
     loud: NDArray[np.bool_]
-    existence: Float
-    real: NDArray[np.bool_]
     overlap: float
     chance: float
 
@@ -69,7 +71,7 @@ def evaluate(
     generator = torch.Generator().manual_seed(seed)
     tensors = Tensors.of(data)
     parts: list[Scores] = []
-    existence, real, attention = [], [], []
+    estimated, attention = [], []
     for start in range(0, len(tensors), batch):
         index = np.arange(start, min(start + batch, len(tensors)))
         rows = tensors.rows(torch.from_numpy(index))
@@ -80,32 +82,29 @@ def evaluate(
             parts.append(
                 _score(network, reading, cost, slot, data.rows(index), duration, draws, generator)
             )
-        existence.append(torch.sigmoid(reading.existence).numpy())
-        matched = torch.zeros_like(reading.existence, dtype=torch.bool)
-        row, column = torch.nonzero(slot >= 0, as_tuple=True)
-        matched[row, slot[row, column]] = True
-        real.append(matched.numpy())
-        first = torch.argsort(~matched, dim=1, stable=True)  # matched slots first
-        attention.append(
-            torch.gather(
-                reading.attention, 1, first[..., None].expand(-1, -1, reading.attention.shape[2])
-            ).numpy()
-        )
-    probability = np.concatenate(existence)
-    estimated = (probability > 0.5).sum(axis=1)
-    loud = np.nanmin(np.where(np.isnan(data.snr), np.inf, data.snr), axis=1) >= 10.0
-    tokens = data.valid.sum(axis=1)[data.number >= 2]
+        estimated.append((reading.existence > 0).sum(dim=1).numpy())
+        attention.append(_matched_first(reading.attention, slot).numpy())
+    quietest = np.min(np.where(np.isnan(data.snr), np.inf, data.snr), axis=1)
+    # slots of a band without components attend to nothing
+    several = (data.number >= 2) & data.valid.any(axis=1)
+    tokens = data.valid.sum(axis=1)[several]
+    slots = network.settings.slots
     return Evaluation(
         Scores(*(np.concatenate(column) for column in zip(*parts, strict=True))),
-        np.stack([data.number, estimated], axis=-1),
-        loud,
-        probability,
-        np.concatenate(real),
-        peak_overlap(np.concatenate(attention), data.number),
-        chance_peak_overlap(probability.shape[1], tokens, data.number[data.number >= 2])
-        if len(tokens)
-        else float("nan"),
+        np.stack([data.number, np.concatenate(estimated)], axis=-1),
+        (data.number > 0) & (quietest >= 10.0),
+        peak_overlap(np.concatenate(attention)[several], data.number[several]),
+        chance_peak_overlap(slots, tokens, data.number[several]) if len(tokens) else float("nan"),
     )
+
+
+def _matched_first(attention: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:
+    """Return the attention (B, S, C) with the slots that hold a source (B, K) in front."""
+    free = torch.ones(attention.shape[:2], dtype=torch.bool)
+    row, column = torch.nonzero(slot >= 0, as_tuple=True)
+    free[row, slot[row, column]] = False
+    order = torch.argsort(free.to(torch.int8), dim=1, stable=True)
+    return torch.gather(attention, 1, order[..., None].expand(-1, -1, attention.shape[2]))
 
 
 def _present(count: torch.Tensor, most: int) -> torch.Tensor:
@@ -154,7 +153,6 @@ def _score(
         crps, inside, cost.numpy()[band, chosen, source], data.snr[band, source],
         np.abs(reference[:, 0].numpy() - truth[:, 0]),
         np.nanmin(distance, axis=1),
-        torch.sigmoid(reading.existence).numpy()[band, chosen],
     )  # fmt: skip
 
 

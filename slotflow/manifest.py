@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from slotflow.errors import InputError
 
 SCHEMA_VERSION: Final = 1
+SAMPLE_GROUP: Final = 64  # consecutive samples that share a pool of foreground responses
 MANIFEST: Final = "manifest.json"
 
 

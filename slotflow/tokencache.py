@@ -18,10 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from slotflow.components import COMPONENT_DTYPE, ComponentSearch, ComponentSet
+from slotflow.components import COMPONENT_DTYPE, SEARCH_VERSION, ComponentSearch, ComponentSet
 from slotflow.config import ComponentSettings, ObservationSettings, PriorSettings
+from slotflow.errors import InputError
 from slotflow.noise import total_psd, window_power
-from slotflow.parameters import AMPLITUDE, DEC, F0, FDOT, IOTA, PHI0, PSI, RA
+from slotflow.parameters import (
+    AMPLITUDE,
+    DEC,
+    F0,
+    FDOT,
+    FDOT_T2_PRIOR,
+    IOTA,
+    PHI0,
+    PSI,
+    RA,
+)
 from slotflow.response import Float, ResponseGrid
 from slotflow.store import TrainingSet
 from slotflow.tokens import REFERENCE, band_tokens
@@ -66,12 +77,14 @@ def band_sigma(observation: ObservationSettings, first_bin: int, bins: int) -> F
 
 def search_hash(settings: ComponentSettings) -> str:
     """Return a short name for the search's settings and the layout of its result."""
-    text = settings.model_dump_json() + repr(COMPONENT_DTYPE) + "2"
+    text = settings.model_dump_json() + repr(COMPONENT_DTYPE) + SEARCH_VERSION
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _cache_path(directory: Path, shard: int, settings: ComponentSettings, draw: int) -> Path:
-    return directory / f"components-{search_hash(settings)}-{shard:05d}-{draw}.npz"
+def cache_path(data: TrainingSet, shard: int, settings: ComponentSettings, draw: int) -> Path:
+    """Return where a shard's components are kept; the shard's own hash is part of the name."""
+    content = data.manifest.shards[shard].sha256[:12]
+    return data.directory / f"components-{search_hash(settings)}-{content}-{draw}.npz"
 
 
 def _search_rows(
@@ -129,7 +142,7 @@ def ensure_searched(
         progress: called with (files done, files in all).
     """
     jobs = [
-        (start, stop, draw, _cache_path(data.directory, shard, settings, draw))
+        (start, stop, draw, cache_path(data, shard, settings, draw))
         for draw in range(draws)
         for shard, (start, stop) in enumerate(data.shard_ranges())
     ]
@@ -170,10 +183,11 @@ def load_tokens(data: TrainingSet, settings: ComponentSettings, draws: int) -> T
         FileNotFoundError: a search that :func:`ensure_searched` has not made.
     """
     labels = data.arrays()
+    _check_fdot(data, labels.sources)
     parts = []
     for draw in range(draws):
         for shard, (start, stop) in enumerate(data.shard_ranges()):
-            with np.load(_cache_path(data.directory, shard, settings, draw)) as archive:
+            with np.load(cache_path(data, shard, settings, draw)) as archive:
                 content = {name: archive[name] for name in archive.files}
             records = np.zeros(content["field_bin"].shape, dtype=COMPONENT_DTYPE)
             for name in COMPONENT_DTYPE.names or ():
@@ -190,6 +204,20 @@ def load_tokens(data: TrainingSet, settings: ComponentSettings, draws: int) -> T
                     )
                 )  # fmt: skip
     return TokenData(*(np.stack(column) for column in zip(*parts, strict=True)))
+
+
+def _check_fdot(data: TrainingSet, sources: Float) -> None:
+    """Refuse targets beyond the range that the flow's coordinates can hold."""
+    fdot = sources[..., FDOT] * data.observation.duration**2
+    low, high = FDOT_T2_PRIOR
+    slack = 1e-9
+    outside = (fdot < low - slack) | (fdot > high + slack)
+    if outside.any():
+        sample, source = np.argwhere(outside)[0]
+        raise InputError(
+            f"{data.directory}: sample {sample}: fdot T^2 = {fdot[sample, source]:.4g} is outside"
+            f" [{low:g}, {high:g}], the range that a model can represent"
+        )
 
 
 _NOTHING = np.zeros((2, 0), dtype=np.complex64)

@@ -106,9 +106,7 @@ def token_features(components: NDArray[np.void], window: tuple[float, float], bi
         np.log(sigma) + 2.0,
         correlation[:, upper[0], upper[1]],
         components["fdot_t2"][:, None] * 5.0,
-        np.stack(
-            [ref[:, 8], np.log((np.abs(right) + 1e-30) / (np.abs(left) + 1e-30)) / 3], axis=-1
-        ),
+        np.stack([ref[:, 8], _log_ratio(right, left) / 3.0], axis=-1),
         np.stack([np.cos(fold), np.sin(fold)], axis=-1),
         (ref[:, 6] - np.log(ref[:, 7]) + 52.0)[:, None],
         _direction(components["second_ra"], components["second_dec"]),

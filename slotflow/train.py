@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from slotflow.checkpoint import Model, save_model
 from slotflow.config import Preset
 from slotflow.errors import InputError, NonFiniteError
 from slotflow.losses import Terms
+from slotflow.manifest import SAMPLE_GROUP
 from slotflow.model import SlotFlow, TokenBatch
 from slotflow.objective import Targets, loss_terms, matched_slots
 from slotflow.response import ResponseGrid
@@ -64,17 +66,25 @@ class Tensors:
 
 
 def split(data: TokenData, fraction: float) -> tuple[TokenData, TokenData]:
-    """Split by sample, so that no sample's noise draws are on both sides: training, validation.
+    """Split by groups of samples: training, validation.
+
+    A group's bands share a pool of foreground responses (and a band its noise draws), so whole
+    groups are held out, evenly spread.
 
     Raises:
-        InputError: too few samples for one on each side.
+        InputError: too few samples for a group on each side.
     """
-    samples = int(data.sample.max()) + 1
-    held = max(1, round(fraction * samples))
-    if held >= samples:
-        raise InputError(f"training data: {samples} samples are too few to hold out {fraction:g}")
-    training = data.sample < samples - held
-    return data.rows(np.flatnonzero(training)), data.rows(np.flatnonzero(~training))
+    group = data.sample // SAMPLE_GROUP
+    groups = int(group.max()) + 1
+    held = max(1, round(fraction * groups))
+    if held >= groups:
+        raise InputError(
+            f"training data: {int(data.sample.max()) + 1} samples are too few to hold out"
+            f" {fraction:g} of them in groups of {SAMPLE_GROUP}"
+        )
+    chosen = np.linspace(0, groups, held, endpoint=False).astype(np.int64)
+    validation = np.isin(group, chosen)
+    return data.rows(np.flatnonzero(~validation)), data.rows(np.flatnonzero(validation))
 
 
 def learning_rate(step: int, steps: int, warmup: float) -> float:
@@ -256,7 +266,13 @@ class Trainer:
 
     def _resume(self) -> None:
         path = self.folder / STATE_FILE
-        state = torch.load(path, weights_only=True)
+        try:
+            state = torch.load(path, weights_only=True)
+            self._restore(path, state)
+        except (OSError, RuntimeError, KeyError, ValueError, TypeError, UnpicklingError) as error:
+            raise InputError(f"{path}: not the state of a run: {error}") from error
+
+    def _restore(self, path: Path, state: dict[str, Any]) -> None:
         if state["identity"] != json.dumps(self._identity(), sort_keys=True):
             raise InputError(
                 f"{path}: a run with other settings or data stands here;"
@@ -267,6 +283,23 @@ class Trainer:
         self.optimiser.load_state_dict(state["optimiser"])
         self.generator.set_state(state["generator"])
         self.order, self.step, self.seconds = state["order"], state["step"], state["seconds"]
+        self._forget_later_rows()
+
+    def _forget_later_rows(self) -> None:
+        """Drop from the log what was written after the checkpoint: it will be made again."""
+        path = self.folder / LOG_FILE
+        if not path.exists():
+            return
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            names = reader.fieldnames or ()
+            rows = [row for row in reader if int(row["step"]) <= self.step]
+        temporary = self.folder / f".{LOG_FILE}.tmp"
+        with temporary.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, names)
+            writer.writeheader()
+            writer.writerows(rows)
+        temporary.replace(path)
 
 
 def validation_figures(network: SlotFlow, rows: Tensors, batch: int = 500) -> dict[str, float]:

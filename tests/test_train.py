@@ -11,6 +11,7 @@ from slotflow.checkpoint import load_model
 from slotflow.config import Preset, load_preset
 from slotflow.errors import InputError, NonFiniteError
 from slotflow.evaluation import evaluate, summary
+from slotflow.manifest import SAMPLE_GROUP
 from slotflow.response import ResponseGrid
 from slotflow.train import LOG_FILE, MODEL_FILE, STATE_FILE, Trainer, learning_rate, split
 from tests.synthetic import DURATION, token_data
@@ -42,7 +43,7 @@ def test_learns(tmp_path: Path, slow_grid: ResponseGrid) -> None:
 
 
 def test_resumed_run_equals_the_whole(tmp_path: Path, slow_grid: ResponseGrid) -> None:
-    data = token_data(2, 60)
+    data = token_data(2, 160)
     whole = Trainer(preset(960), data, slow_grid, tmp_path / "whole")
     whole.run()
     first = Trainer(preset(960), data, slow_grid, tmp_path / "parts")
@@ -58,30 +59,56 @@ def test_resumed_run_equals_the_whole(tmp_path: Path, slow_grid: ResponseGrid) -
 
 
 def test_other_settings_are_refused(tmp_path: Path, slow_grid: ResponseGrid) -> None:
-    data = token_data(2, 40)
+    data = token_data(2, 160)
     Trainer(preset(64), data, slow_grid, tmp_path).run()
     with pytest.raises(InputError, match=f"{STATE_FILE}: a run with other settings"):
         Trainer(preset(128), data, slow_grid, tmp_path)
 
 
 def test_non_finite_loss_names_step_and_samples(tmp_path: Path, slow_grid: ResponseGrid) -> None:
-    data = token_data(3, 40)
-    data.features[14] = np.nan
+    data = token_data(3, 160)
+    data.features[74] = np.nan
     trainer = Trainer(preset(1000), data, slow_grid, tmp_path)
     trainer.network.feature_mean.zero_()
     trainer.network.feature_scale.fill_(1.0)
-    with pytest.raises(NonFiniteError, match=r"step \d+: .*not finite.*samples .*14"):
+    with pytest.raises(NonFiniteError, match=r"step \d+: .*not finite.*samples .*74"):
         trainer.run()
 
 
-def test_split_keeps_noise_draws_together() -> None:
-    one = token_data(4, 30)
+def test_split_holds_out_whole_groups() -> None:
+    """A group's bands share foreground responses, and a band its noise draws."""
+    one = token_data(4, 640)
     both = type(one)(*(np.concatenate([a, a]) for a in one))
     training, held = split(both, 0.2)
-    assert len(training.number) == 48
-    assert not set(training.sample.tolist()) & set(held.sample.tolist())
+    assert len(held.number) == 2 * 128
+    assert len(training.number) == 2 * 512
+    groups = [set((part.sample // SAMPLE_GROUP).tolist()) for part in (training, held)]
+    assert groups[1] == {0, 5}
+    assert not groups[0] & groups[1]
     with pytest.raises(InputError, match="too few"):
-        split(token_data(4, 1), 0.5)
+        split(token_data(4, 60), 0.5)
+
+
+def test_broken_state_is_refused_by_name(tmp_path: Path, slow_grid: ResponseGrid) -> None:
+    data = token_data(2, 160)
+    Trainer(preset(64), data, slow_grid, tmp_path).run()
+    state = tmp_path / STATE_FILE
+    whole = state.read_bytes()
+    for content in (whole[:2000], b"not a state"):
+        state.write_bytes(content)
+        with pytest.raises(InputError, match=f"{STATE_FILE}: not the state of a run"):
+            Trainer(preset(64), data, slow_grid, tmp_path)
+
+
+def test_log_has_each_step_once(tmp_path: Path, slow_grid: ResponseGrid) -> None:
+    data = token_data(2, 160)
+    Trainer(preset(640), data, slow_grid, tmp_path).run(stop_after=0.0)
+    early = (tmp_path / STATE_FILE).read_bytes()
+    Trainer(preset(640), data, slow_grid, tmp_path).run()
+    (tmp_path / STATE_FILE).write_bytes(early)  # as if killed before the last checkpoint
+    Trainer(preset(640), data, slow_grid, tmp_path).run()
+    steps = [line.split(",")[0] for line in (tmp_path / LOG_FILE).read_text().splitlines()[1:]]
+    assert len(steps) == len(set(steps)) == 20
 
 
 def test_learning_rate_rises_then_falls_to_nothing() -> None:
