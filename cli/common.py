@@ -1,12 +1,15 @@
-"""What several commands share: progress, notes, the number of cores."""
+"""What several commands share: progress, notes, the number of cores, checks of folders."""
 
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
+
+from slotflow.errors import InputError
 
 PLAIN_SECONDS = 10.0  # between lines where no bar can be drawn
 
@@ -28,6 +31,28 @@ def note(text: str) -> None:
 def say(text: str) -> None:
     """Say what is being done, on stderr."""
     click.echo(f"slotflow: {text}", err=True)
+
+
+def check_folder(folder: Path, what: str) -> None:
+    """Find out before any work whether files can be written to a folder, made if need be.
+
+    Args:
+        folder: the folder.
+        what: will be in it, for the message.
+
+    Raises:
+        InputError: a file stands there or above it, or it cannot be written to.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: a file stands where the folder of {what} should be")
+    here = folder.absolute()
+    while not here.exists():
+        here = here.parent
+    if not (here.is_dir() and os.access(here, os.W_OK | os.X_OK)):
+        raise InputError(
+            f"{folder}: {what} cannot be written there ({here} is"
+            f" {'not writable' if here.is_dir() else 'a file'}); give another folder"
+        )
 
 
 @contextmanager

@@ -45,8 +45,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
     0: done; 2: something given cannot be used; 130: interrupted.
     """
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = group.main(args=arguments, prog_name="slotflow", standalone_mode=False)
+        code = group.main(args=given, prog_name="slotflow", standalone_mode=False, obj=given[:])
     except SlotflowError as error:
         return _fail(str(error))
     except click.exceptions.NoArgsIsHelpError as error:
@@ -63,6 +64,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output went away, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:  # a full disk, a permission: nothing that a traceback would explain
+        where = f"{error.filename}: " if error.filename is not None else ""
+        return _fail(f"{where}{error.strerror or error}")
     return code if isinstance(code, int) else 0
 
 

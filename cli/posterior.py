@@ -1,8 +1,6 @@
 """``slotflow posterior``: the main job."""
 
-import os
 import shlex
-import sys
 import time
 from importlib import resources
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slotflow.cli.common import note, progress, say
+from slotflow.cli.common import check_folder, note, progress, say
 from slotflow.errors import InputError, OutputExistsError
 
 if TYPE_CHECKING:
@@ -31,16 +29,18 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None, metavar="DIR",
               show_default="beside the input", help="Folder of the results.")  # fmt: skip
 @click.option("--psd", type=click.Choice(["data", "model"]), default="data",
-              help="Noise level: from the data around each band, or the model's.")  # fmt: skip
+              help="Noise: data, the model's shape times one level per channel estimated from the"
+                   " band (as in training); model, the model's density as it is.")  # fmt: skip
 @click.option("--min-probability", type=click.FloatRange(0.0, 1.0), default=0.5,
               help="Sources less likely than this to exist are left out.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
               help="What to print.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Compute again and replace results.")
+@click.pass_context
 def posterior(
-    input_file: Path | None, fmin: float | None, fmax: float | None, samples: int,
-    model_file: Path | None, seed: int, output: Path | None, psd: str, min_probability: float,
-    form: str, force: bool,
+    context: click.Context, input_file: Path | None, fmin: float | None, fmax: float | None,
+    samples: int, model_file: Path | None, seed: int, output: Path | None, psd: str,
+    min_probability: float, form: str, force: bool,
 ) -> None:  # fmt: skip
     """Find the sources in INPUT and a posterior for each.
 
@@ -61,10 +61,11 @@ def posterior(
         "fmin": fmin, "fmax": fmax, "samples": samples, "seed": seed, "psd": psd,
         "min_probability": min_probability,
     }  # fmt: skip
-    provenance = _provenance(source, model_path, requested)
+    command = shlex.join(["slotflow", *(context.obj or ["posterior"])])
+    provenance = _provenance(source, model_path, requested, command)
     table_path = folder / f"{source.stem}.catalogue.ecsv"
     samples_path = folder / f"{source.stem}.posterior.nc"
-    _check_folder(folder)
+    check_folder(folder, "the results")
     found = None if force else _standing(table_path, samples_path, provenance)
     if found is not None:
         say(f"shown from {table_path} (same input, model and settings; --force computes again)")
@@ -84,7 +85,7 @@ def _input(input_file: Path | None, output: Path | None) -> tuple[Path, Path]:
     return input_file, output if output is not None else input_file.parent
 
 
-def _provenance(source: Path, model: Path, requested: dict[str, Any]) -> "Provenance":
+def _provenance(source: Path, model: Path, requested: dict[str, Any], command: str) -> "Provenance":
     """Return what makes this result, checksums included.
 
     Raises:
@@ -96,27 +97,11 @@ def _provenance(source: Path, model: Path, requested: dict[str, Any]) -> "Proven
         if not path.is_file():
             raise InputError(f"{path}: not a file")
     from slotflow.catalogue import Provenance
-    from slotflow.readers import sha256
+    from slotflow.manifest import file_sha256
 
     return Provenance(
-        str(source), sha256(source), str(model), sha256(model), requested,
-        shlex.join(["slotflow", *sys.argv[1:]]),
-    )  # fmt: skip
-
-
-def _check_folder(folder: Path) -> None:
-    """Find out before the work whether results can be written.
-
-    Raises:
-        InputError: a file stands there, or the folder cannot be written to.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: a file stands where the folder of the results should be")
-    here = folder.absolute()
-    while not here.exists():
-        here = here.parent
-    if not (here.is_dir() and os.access(here, os.W_OK)):
-        raise InputError(f"{folder}: cannot be written to; give another folder with --output")
+        str(source), file_sha256(source), str(model), file_sha256(model), requested, command
+    )
 
 
 def _standing(table: Path, samples: Path, provenance: "Provenance") -> "Written | None":
@@ -135,8 +120,8 @@ def _standing(table: Path, samples: Path, provenance: "Provenance") -> "Written 
     if table.exists():
         try:
             found = read_summary(table)
-        except InputError:
-            _refuse_other(table, "not readable")
+        except InputError as error:
+            _refuse_other(table, str(error).removeprefix(f"{table}: "))
         else:
             _refuse_other(table, difference(found.identity, provenance.identity))
     return found if samples.exists() else None

@@ -17,12 +17,12 @@ HEADER = (
 
 def notes(found: Written) -> list[str]:
     """Return the notes kept with a result."""
-    return [str(text) for text in json.loads(found.meta.get("notes", "[]"))]
+    return [str(text) for text in json.loads(found.meta["notes"])]
 
 
 def table_lines(found: Written) -> list[str]:
     """Return the header, one line a source, and what the columns are."""
-    settings = json.loads(found.meta.get("settings", "{}"))
+    settings = json.loads(found.meta["settings"])
     rows = [_cells(number, row) for number, row in enumerate(found.table, start=1)]
     where = f"{settings['fmin'] * 1e3:.4f} to {settings['fmax'] * 1e3:.4f} mHz"
     if not rows:
@@ -74,7 +74,7 @@ def as_json(found: Written, table_path: Path, samples_path: Path) -> str:
     names += ["probability", "snr"]
     content = {
         "sources": [{name: float(row[name]) for name in names} for row in found.table],
-        "settings": json.loads(found.meta.get("settings", "{}")),
+        "settings": json.loads(found.meta["settings"]),
         "notes": notes(found),
         "input_sha256": found.meta.get("input_sha256"),
         "model_sha256": found.meta.get("model_sha256"),

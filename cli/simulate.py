@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from slotflow.cli.common import cores, progress, say
+from slotflow.cli.common import check_folder, cores, progress, say
 
 TRAINING_DATA = Path("training-data")
 
@@ -72,12 +72,10 @@ def simulate_bands(
 ) -> None:
     """Simulate a training set with a progress bar, and say what stands there then."""
     from slotflow.config import load_preset
-    from slotflow.errors import InputError
 
     preset = load_preset(preset_name)
     number = preset.train.samples if samples is None else samples
-    if output.exists() and not output.is_dir():
-        raise InputError(f"{output}: a file stands where the folder of the training set should be")
+    check_folder(output, "the training set")
     started = time.monotonic()
     from slotflow.simulate.dataset import simulate_dataset
 
@@ -100,6 +98,7 @@ def _simulate_observation(
     preset = load_preset(preset_name)
     if path.exists() and not force:
         raise OutputExistsError(f"{path}: exists already; --force replaces it")
+    check_folder(path.parent, "the observation")
     started = time.monotonic()
     from slotflow.simulate.observation import (
         GalaxySettings,

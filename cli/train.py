@@ -1,12 +1,13 @@
 """``slotflow train``: simulate if need be, search for components, train, validate."""
 
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from slotflow.cli.common import cores, progress, say
+from slotflow.cli.common import check_folder, cores, progress, say
 from slotflow.cli.simulate import TRAINING_DATA, simulate_bands
 from slotflow.errors import InputError, OutputExistsError
 
@@ -41,9 +42,9 @@ def train(
 ) -> None:  # fmt: skip
     """Train a model on the training set in DIR (training-data where none is given).
 
-    Where DIR holds nothing yet, the bands that the preset needs are simulated first. A run that
-    was broken off goes on where it stopped. The default takes some six minutes on two cores
-    without a GPU, simulation included.
+    Where DIR holds nothing yet, the bands that the preset needs are simulated first. A simulation
+    or a run that was broken off goes on where it stopped. The default takes some six minutes on
+    two cores without a GPU, simulation included.
 
     \b
     Example:
@@ -55,11 +56,9 @@ def train(
 
     settings = _override(load_preset(preset), passes, seed)
     folder = output if output is not None else Path(f"run-{Path(preset).stem}")
-    _check_folder(folder, force)
+    _check_folder(folder, settings, force)
     _check_gpus(gpus)
-    if _holds_nothing(directory):
-        say(f"{directory} holds no training set: simulating {settings.train.samples} bands first")
-        simulate_bands(directory, settings.train.samples, 1, workers, preset, False)
+    _simulate_if_needed(directory, settings, preset, workers)
     data = _open(directory, settings, preset)
     tokens, trainer = _prepare(data, settings, folder, workers, force)
     _run(trainer, folder, tokens, data.observation.duration)
@@ -82,19 +81,71 @@ def _check_gpus(gpus: int) -> None:
     raise InputError(f"--gpus {gpus}: this version trains on the CPU only; leave --gpus out")
 
 
-def _check_folder(folder: Path, force: bool) -> None:
-    """Refuse a folder whose model was not trained there, or that is a file."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: a file stands where the folder of the run should be")
+def _check_folder(folder: Path, settings: "Preset", force: bool) -> None:
+    """Refuse, before any work, a folder in which this run cannot stand.
+
+    Raises:
+        InputError: the folder cannot be written to.
+        OutputExistsError: it holds a model that was not trained there, or a run of other settings.
+    """
+    check_folder(folder, "the run")
     model, state = folder / "model.safetensors", folder / "state.pt"
-    if model.exists() and not state.exists() and not force:
+    if force or not model.exists():
+        return
+    if not state.exists():
         raise OutputExistsError(f"{model}: exists already; give another -o DIR, or --force")
+    from slotflow.config import first_difference
+
+    found = _stored_preset(model)
+    differs = found and first_difference(found, settings.model_dump(mode="json"))
+    if differs:
+        name, old, new = differs
+        raise OutputExistsError(
+            f"{model}: of a run with other settings: {name} {old!r}, now {new!r};"
+            " give another -o DIR, or --force to replace it"
+        )
 
 
-def _holds_nothing(directory: Path) -> bool:
-    if directory.exists() and not directory.is_dir():
-        raise InputError(f"{directory}: a file, not the folder of a training set")
-    return not directory.exists() or not any(directory.iterdir())
+def _stored_preset(model: Path) -> dict[str, Any]:
+    """Return the settings in a model's header, empty where they cannot be read.
+
+    The weights are not read, nor PyTorch imported: what is wrong with the file, the run says.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(model, framework="numpy") as file:
+            preset = json.loads((file.metadata() or {})["slotflow"])["preset"]
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+        return {}
+    return preset if isinstance(preset, dict) else {}
+
+
+def _simulate_if_needed(
+    directory: Path, settings: "Preset", preset_name: str, workers: int | None
+) -> None:
+    """Simulate the bands that are not there: all, or those that a broken-off run left.
+
+    Raises:
+        InputError: what stands there is not a training set, or one of other settings.
+    """
+    check_folder(directory, "the training set")
+    if not directory.exists() or all(_leftover(path) for path in directory.iterdir()):
+        say(f"{directory} holds no training set: simulating {settings.train.samples} bands first")
+        simulate_bands(directory, settings.train.samples, 1, workers, preset_name, False)
+        return
+    from slotflow.manifest import read_manifest
+
+    manifest = read_manifest(directory)
+    there = sum(shard.rows for shard in manifest.shards)
+    if there < manifest.samples:
+        say(f"{directory}: {there} of {manifest.samples} bands are there: simulating the others")
+        simulate_bands(directory, manifest.samples, manifest.seed, workers, preset_name, False)
+
+
+def _leftover(path: Path) -> bool:
+    """Whether this is a temporary file that a process left when it was ended."""
+    return path.name.startswith(".") and path.suffix == ".tmp"
 
 
 def _open(directory: Path, settings: "Preset", preset_name: str) -> "TrainingSet":
@@ -103,17 +154,18 @@ def _open(directory: Path, settings: "Preset", preset_name: str) -> "TrainingSet
     Raises:
         InputError: naming the first setting that differs.
     """
+    from slotflow.config import first_difference
     from slotflow.store import TrainingSet
 
     data = TrainingSet(directory)
-    ours = settings.model_dump(mode="json")
-    for section, found in (("observation", data.observation), ("prior", data.prior)):
-        for name, value in found.model_dump(mode="json").items():
-            if value != ours[section][name]:
-                raise InputError(
-                    f"{directory}: {section}.{name}: made with {value!r}, the preset"
-                    f" {preset_name!r} has {ours[section][name]!r}"
-                )
+    sections = {"observation": data.observation, "prior": data.prior}
+    found = {name: section.model_dump(mode="json") for name, section in sections.items()}
+    ours = settings.model_dump(mode="json", include=set(sections))
+    if (differs := first_difference(found, ours)) is not None:
+        name, old, new = differs
+        raise InputError(
+            f"{directory}: {name}: made with {old!r}, the preset {preset_name!r} has {new!r}"
+        )
     return data
 
 

@@ -7,12 +7,12 @@ off is taken up where it stood.
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from slotflow.config import Preset
+from slotflow.config import Preset, first_difference
 from slotflow.errors import InputError
 from slotflow.manifest import (
     MANIFEST,
@@ -67,6 +67,11 @@ def stored_settings(preset: Preset) -> dict[str, Any]:
     return preset.model_dump(mode="json", include={"observation", "prior"})
 
 
+def _identity(manifest: Manifest) -> dict[str, Any]:
+    """Return what two runs of one training set have in common."""
+    return {"seed": manifest.seed, "shard_size": manifest.shard_size, **manifest.settings}
+
+
 def _existing(
     directory: Path, wanted: Manifest, rows: Sequence[int], force: bool
 ) -> dict[int, ShardEntry]:
@@ -85,11 +90,10 @@ def _existing(
     except InputError as error:
         problem = str(error)
     else:
-        for name in ("seed", "shard_size", "settings"):
-            if getattr(found, name) != getattr(wanted, name):
-                values = f"{getattr(found, name)!r}, now {getattr(wanted, name)!r}"
-                problem = f"{directory}: {name}: made with {values}"
-        if found.samples > wanted.samples:
+        differs = first_difference(_identity(found), _identity(wanted))
+        if differs is not None:
+            problem = f"{directory}: {differs[0]}: made with {differs[1]!r}, now {differs[2]!r}"
+        elif found.samples > wanted.samples:
             problem = f"{directory}: samples: holds {found.samples}, now {wanted.samples}"
     if not problem:
         numbered = {shard_number(shard.name): shard for shard in found.shards}
@@ -111,10 +115,10 @@ def _whole(directory: Path, shard: ShardEntry, rows: int) -> bool:
 
 
 @contextmanager
-def _workers(number: int, executor: Executor | None) -> Iterator[Executor | None]:
-    """Yield the given executor, or processes of our own, or None for this process."""
-    if executor is not None or number <= 1:
-        yield executor
+def _workers(number: int) -> Iterator[ProcessPoolExecutor | None]:
+    """Yield processes, or None where this one will do."""
+    if number <= 1:
+        yield None
         return
     context = multiprocessing.get_context("spawn")  # a fork would copy JAX's threads' locks
     with ProcessPoolExecutor(number, mp_context=context, initializer=_one_thread) as own:
@@ -130,7 +134,6 @@ def simulate_dataset(
     *,
     shard_size: int = 512,
     force: bool = False,
-    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
     """Simulate a training set; a run that was broken off is taken up where it stood.
@@ -143,7 +146,6 @@ def simulate_dataset(
         workers: processes on this machine; the files do not depend on it.
         shard_size: samples in a shard.
         force: replace a training set made with other settings.
-        executor: takes the place of local processes (say, a cluster's).
         progress: called with (samples done, samples) after each shard.
 
     Raises:
@@ -168,7 +170,7 @@ def simulate_dataset(
         for n, start in enumerate(starts)
         if n not in done
     ]
-    with _workers(min(workers, len(jobs)), executor) as pool:
+    with _workers(min(workers, len(jobs))) as pool:
         for number, entry in _results(pool, jobs):
             done[number] = entry
             manifest = _record(directory, manifest, done, rows, progress)
@@ -188,7 +190,9 @@ def _check_settings(preset: Preset) -> None:
         raise InputError(f"prior.fmax: must be below {nyquist - reach:.3g} Hz in this observation")
 
 
-def _results(pool: Executor | None, jobs: Sequence[Any]) -> Iterator[tuple[int, ShardEntry]]:
+def _results(
+    pool: ProcessPoolExecutor | None, jobs: Sequence[Any]
+) -> Iterator[tuple[int, ShardEntry]]:
     if pool is None:
         for job in jobs:
             yield _simulate_shard(*job)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slotflow.config import ObservationSettings
-from slotflow.response import ResponseGrid, frequency_basis
+from slotflow.response import C, ResponseGrid, frequency_basis
 from slotflow.simulate.orbits import response_grid
 from slotflow.simulate.population import (
     amplitude,
@@ -173,8 +173,8 @@ class ForegroundPool:
         cos_iota = rng.uniform(-1.0, 1.0, len(entry))
         phases = rng.uniform(0.0, 2.0 * np.pi, (2, len(entry)))
         # The amplitude grows as f^(2/3), the response of A and E as x sin x, x = 2 pi f L / c
-        x = 2.0 * np.pi * self.arm_length / 299792458.0 / self.duration * k
-        x0 = 2.0 * np.pi * self.arm_length / 299792458.0 / self.duration * self.block_bin
+        x = 2.0 * np.pi * self.arm_length / C / self.duration * k
+        x0 = 2.0 * np.pi * self.arm_length / C / self.duration * self.block_bin
         scale = (k / self.block_bin) ** (2 / 3) * (x * np.sin(x)) / (x0 * np.sin(x0))
         size = self.unit_amplitude[entry] * scale
         right = -size * (1.0 + cos_iota) ** 2 * np.exp(1j * phases[0])

@@ -1,7 +1,6 @@
-"""Instrument noise for simulations: the densities and draws of :mod:`slotflow.noise`.
+"""The model densities of :mod:`slotflow.noise` at a band's bins.
 
-They live in the library because training draws its noise when a band is loaded, without
-JAX; this module gives the simulation what it needs of a band.
+The noise itself is drawn there, without JAX, when training loads a band.
 """
 
 from typing import NamedTuple
@@ -9,9 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slotflow.config import ObservationSettings
-from slotflow.noise import Float, draw_noise, instrument_psd, total_psd
-
-__all__ = ["BandPsd", "band_psd", "draw_noise"]
+from slotflow.noise import Float, instrument_psd, total_psd
 
 
 class BandPsd(NamedTuple):

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from slotflow import __version__
 from slotflow.config import ObservationSettings
-from slotflow.conventions import to_ldc
+from slotflow.conventions import ORBIT_PARAMETERS, to_ldc
 from slotflow.errors import InputError
+from slotflow.manifest import replace
 from slotflow.parameters import NAMES
 from slotflow.simulate.orbits import orbits
 
@@ -27,7 +28,6 @@ NAME_BYTES: Final = 40
 CHUNK: Final = 32_768
 MANTISSA: Final = 15  # bits kept of single precision's 23
 _GZIP: Final[dict[str, Any]] = {"compression": "gzip", "compression_opts": 9, "shuffle": True}
-ORBIT_PARAMETERS: Final = ("L", "a", "lambda1", "m_init1", "t_init")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def write_observation(path: Path, content: ObservationContent, *, compact: bool)
         with h5py.File(partial, "w") as file:
             _write_series(file, content, compact)
             _write_truth(file, content, _GZIP if compact else {})
-        partial.replace(path)
+        replace(path, partial)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error})") from error
     finally:

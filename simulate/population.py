@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from slotflow.response import C
+
 Float = NDArray[np.float64]
 
 DENSITY_3MHZ: Final = 5.3e6  # binaries per hertz at 3 mHz
@@ -26,7 +28,6 @@ CHIRP_MASS_MEAN: Final = 0.37  # solar masses
 CHIRP_MASS_SIGMA: Final = 0.12  # our choice
 CHIRP_MASS_RANGE: Final = (0.12, 0.62)  # symmetric, so that the mean stays
 
-C: Final = 299792458.0  # m / s
 SOLAR_MASS_SECONDS: Final = 4.925490947e-6  # G M_sun / c^3, s
 KPC_SECONDS: Final = 3.0856775814913673e19 / C
 

@@ -8,7 +8,7 @@ import importlib.metadata
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from slotflow import __version__
 from slotflow.conventions import to_ldc
 from slotflow.errors import InputError
+from slotflow.manifest import replace
 from slotflow.parameters import AMPLITUDE, DEC, F0, FDOT, IOTA, NAMES, PARAMETERS, RA
 from slotflow.results import Interval, Result, SourcePosterior, TileRecord, summarise
 
@@ -202,7 +203,7 @@ def write_netcdf(tree: "xr.DataTree", path: Path) -> None:
     temporary = _temporary(path)
     try:
         tree.to_netcdf(temporary, engine="h5netcdf")
-        temporary.replace(path)
+        replace(path, temporary)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
     finally:
@@ -218,7 +219,7 @@ def write_table(table: Table, path: Path) -> None:
     temporary = _temporary(path)
     try:
         table.write(temporary, format="ascii.ecsv", overwrite=True)
-        temporary.replace(path)
+        replace(path, temporary)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
     finally:
@@ -254,7 +255,32 @@ def read_summary(path: Path) -> Written:
         raise InputError(f"{path}: schema {meta.get('schema')!r}: not a catalogue of slotflow")
     if missing := sorted(wanted - set(table.colnames)):
         raise InputError(f"{path}: column {missing[0]!r} is missing")
+    _check_shown(path, table, meta, sorted(wanted))
     return Written(meta["identity"], table, meta)
+
+
+def _check_shown(path: Path, table: Table, meta: Mapping[str, Any], columns: Sequence[str]) -> None:
+    """Refuse a table whose rows and metadata cannot be shown: someone edited it.
+
+    Raises:
+        InputError: naming the column or the entry.
+    """
+    for name in columns:
+        if table[name].dtype.kind not in "fi" or np.ma.is_masked(table[name]):
+            raise InputError(f"{path}: column {name!r}: numbers expected")
+    for name, kind in (("settings", dict), ("notes", list)):
+        try:
+            content = json.loads(meta[name])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path}: metadata {name!r}: missing or not JSON") from error
+        if not isinstance(content, kind):
+            raise InputError(f"{path}: metadata {name!r}: {content!r}; a {kind.__name__} expected")
+    settings = json.loads(meta["settings"])
+    for name in ("fmin", "fmax", "min_probability"):
+        if not isinstance(settings.get(name), int | float):
+            raise InputError(
+                f"{path}: metadata 'settings': {name} {settings.get(name)!r}; a number expected"
+            )
 
 
 def read_identity(path: Path) -> str | None:

@@ -225,9 +225,7 @@ def parse_preset(content: Any, origin: str) -> Preset:
         raise InputError(f"{origin}: {problems}") from error
 
 
-def first_difference(
-    old: Mapping[str, Any], new: Mapping[str, Any]
-) -> tuple[str, Any, Any] | None:
+def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, Any, Any] | None:
     """Return the first setting in which two dumps differ: its dotted name and both values.
 
     A setting that one of them lacks is None there. None where they are equal.
@@ -236,7 +234,8 @@ def first_difference(
         a, b = old.get(name), new.get(name)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             if (inner := first_difference(a, b)) is not None:
-                return f"{name}.{inner[0]}", *inner[1:]
+                place, a, b = inner
+                return f"{name}.{place}", a, b
         elif a != b:
             return name, a, b
     return None

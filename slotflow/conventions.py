@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from slotflow.parameters import AMPLITUDE, DEC, F0, FDOT, IOTA, PHI0, PSI, RA
+from slotflow.parameters import AMPLITUDE, DEC, F0, FDOT, IOTA, PHI0, PSI, RA, wrap
 
 Float = NDArray[np.float64]
 
@@ -24,6 +24,10 @@ TO_ECLIPTIC: Final = np.array(
         [-1.0207044725484355e-07, -0.39777699944404304, 0.9174821299149556],
     ]
 )
+
+#: Parameters of the orbit that a simulated observation's attributes ``orbit_...`` give, named
+#: as lisaorbits does.
+ORBIT_PARAMETERS: Final = ("L", "a", "lambda1", "m_init1", "t_init")
 
 #: Columns of an LDC catalogue of Galactic binaries.
 LDC_COLUMNS: Final = (
@@ -55,8 +59,8 @@ def to_ldc(sources: Float) -> dict[str, Float]:
         "Frequency": s[:, F0].copy(),
         "FrequencyDerivative": s[:, FDOT].copy(),
         "Inclination": s[:, IOTA].copy(),
-        "InitialPhase": _wrap(-s[:, PHI0], 2.0 * np.pi),
-        "Polarization": _wrap(s[:, PSI] + angle, np.pi),
+        "InitialPhase": wrap(-s[:, PHI0], 2.0 * np.pi),
+        "Polarization": wrap(s[:, PSI] + angle, np.pi),
     }
 
 
@@ -76,9 +80,9 @@ def from_ldc(columns: Mapping[str, ArrayLike]) -> Float:
     sources[:, AMPLITUDE] = c["Amplitude"]
     sources[:, RA] = ra
     sources[:, DEC] = dec
-    sources[:, PSI] = _wrap(c["Polarization"] + angle, np.pi)
+    sources[:, PSI] = wrap(c["Polarization"] + angle, np.pi)
     sources[:, IOTA] = c["Inclination"]
-    sources[:, PHI0] = _wrap(-c["InitialPhase"], 2.0 * np.pi)
+    sources[:, PHI0] = wrap(-c["InitialPhase"], 2.0 * np.pi)
     return sources
 
 
@@ -87,12 +91,6 @@ def _checked(sources: Float) -> Float:
     if sources.ndim != 2 or sources.shape[1] != 8:
         raise ValueError(f"expected sources of shape (S, 8); got {sources.shape}")
     return sources
-
-
-def _wrap(angle: Float, period: float) -> Float:
-    """Return the angle in [0, period), also where rounding gives the period itself."""
-    wrapped = np.mod(angle, period)
-    return np.where(wrapped >= period, 0.0, wrapped)
 
 
 def _rotate(longitude: Float, latitude: Float, rotation: Float) -> tuple[Float, Float, Float]:
@@ -114,4 +112,4 @@ def _rotate(longitude: Float, latitude: Float, rotation: Float) -> tuple[Float, 
     sin_l, cos_l = np.sin(new_longitude), np.cos(new_longitude)
     east = -sin_l * old_north[0] + cos_l * old_north[1]
     north = -z * (cos_l * old_north[0] + sin_l * old_north[1]) + horizontal * old_north[2]
-    return _wrap(new_longitude, 2.0 * np.pi), new_latitude, np.arctan2(east, north)
+    return wrap(new_longitude, 2.0 * np.pi), new_latitude, np.arctan2(east, north)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from slotflow.matching import assign
 from slotflow.metrics import chance_peak_overlap, covered, fair_crps, peak_overlap
-from slotflow.model import Reading, SlotFlow
+from slotflow.model import Reading, SlotFlow, distinct_slots
 from slotflow.parameters import SCORED, to_scored
 from slotflow.response import Float
 from slotflow.tokencache import TokenData, from_local_units
@@ -82,7 +82,8 @@ def evaluate(
             parts.append(
                 _score(network, reading, cost, slot, data.rows(index), duration, draws, generator)
             )
-        estimated.append((reading.existence > 0).sum(dim=1).numpy())
+        found = (reading.existence > 0) & distinct_slots(reading)
+        estimated.append(found.sum(dim=1).numpy())
         attention.append(_matched_first(reading.attention, slot).numpy())
     quietest = np.min(np.where(np.isnan(data.snr), np.inf, data.snr), axis=1)
     # slots of a band without components attend to nothing

@@ -47,6 +47,19 @@ class Reading(NamedTuple):
     evidence: Tensor
 
 
+def distinct_slots(reading: Reading) -> Tensor:
+    """Return which slots are the likeliest of those on the same component: (B, S) bool.
+
+    A component stands for one source at most (:mod:`slotflow.tokencache`), so a second slot
+    on it is the same source again. Of equally likely ones the first counts.
+    """
+    same = reading.choice[:, :, None] == reading.choice[:, None, :]
+    order = torch.arange(reading.choice.shape[1], device=reading.choice.device)
+    p, q = reading.existence[:, :, None], reading.existence[:, None, :]
+    beaten = same & ((q > p) | ((q == p) & (order[None, :] < order[:, None])))
+    return ~beaten.any(dim=2)
+
+
 class SlotFlow(nn.Module):
     """Encoder, slots, context, flow and heads.
 

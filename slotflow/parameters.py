@@ -58,6 +58,12 @@ LN_AMPLITUDE_RANGE: Final = float(np.log(100.0))  # two decades, our choice
 FDOT_T2_PRIOR: Final = (-0.1, 0.3)  # fdot T^2 below 3 mHz, our choice
 
 
+def wrap(angle: Float, period: float) -> Float:
+    """Return the angle in [0, period), also where rounding gives the period itself."""
+    wrapped = np.mod(angle, period)
+    return np.where(wrapped >= period, 0.0, wrapped)
+
+
 def fold(sources: Float) -> Float:
     """Return the same signals with psi in [0, pi/2), phi0 and ra in [0, 2 pi): (..., 8).
 

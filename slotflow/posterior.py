@@ -6,20 +6,22 @@ gives samples of its eight parameters. Sources that two neighbouring bands repor
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from slotflow.bands import Spectrum, Tile, spectrum, tiles, trained_range, whiten
+from slotflow.assumptions import check_level, check_orbit, noise_notes
+from slotflow.bands import Spectrum, Tile, level, spectrum, tiles, trained_range, whiten
 from slotflow.checkpoint import Model
 from slotflow.components import ComponentSearch
 from slotflow.errors import InputError, NonFiniteError
-from slotflow.model import Reading, TokenBatch
+from slotflow.model import Reading, TokenBatch, distinct_slots
 from slotflow.noise import total_psd
-from slotflow.parameters import AMPLITUDE, F0, PARAMETERS, other_image
+from slotflow.parameters import AMPLITUDE, F0, PARAMETERS, other_image, wrap
 from slotflow.readers import Observation
 from slotflow.results import (
     PosteriorSettings,
@@ -27,7 +29,6 @@ from slotflow.results import (
     Result,
     SourcePosterior,
     TileRecord,
-    wrap,
 )
 from slotflow.tokencache import band_sigma, from_local_units, window_edges
 from slotflow.tokens import BandTokens, band_tokens
@@ -39,14 +40,6 @@ BATCH: Final = 64  # bands the network reads at a time
 MARGIN_BINS: Final = 1.0  # beyond a tile's edge, where the neighbour may see the same source
 MERGE_BINS: Final = 1.0
 MERGE_MASS: Final = 0.99  # of each posterior, within which two must overlap to be one
-EPOCH_TOLERANCE: Final = 3600.0  # s; LISA turns by a degree a day
-
-#: The orbits a model can have been trained on, at the parameters lisaorbits gives them.
-ORBITS: Final[Mapping[str, Mapping[str, float]]] = {
-    "equal_arm": {
-        "L": 2.5e9, "a": 149_597_870_700.0, "lambda1": 0.0, "m_init1": 0.0, "t_init": 0.0
-    },
-}  # fmt: skip
 
 
 class _Candidate(NamedTuple):
@@ -76,14 +69,14 @@ def posterior(
         fmax: highest frequency, Hz; the highest trained where None.
         samples: draws a source.
         seed: of the draws; those of a slot depend on the seed, its band and its index alone.
-        psd: ``"data"``: the model's density times a level estimated from each band;
-            ``"model"``: the model's density as it is.
+        psd: ``"data"``: the model's density times one level a channel, estimated from each
+            band, as in training; ``"model"``: the model's density as it is.
         min_probability: of existence, below which a slot is not reported.
         progress: called with (bands searched, bands in all).
 
     Raises:
-        InputError: data that the model cannot use, frequencies outside the trained range, or
-            numbers out of their range.
+        InputError: data that the model cannot use (an empty channel, say), frequencies outside
+            the trained range, or numbers out of their range.
         NonFiniteError: a sample that is not finite.
     """
     started = time.perf_counter()
@@ -95,12 +88,13 @@ def posterior(
         min_probability,
     )  # fmt: skip
     _check_numbers(settings)
-    notes = _check_orbit(observation, model)
+    notes = check_orbit(observation, model)
     plan = tiles(settings.fmin, settings.fmax, preset.prior, duration)
     reach = (plan[-1].first_bin + preset.prior.bins) / duration
     transformed = spectrum(observation, duration, preset.observation.tukey, reach)
     searched_from = time.perf_counter()
-    found = list(_search(transformed, model, plan, psd, progress))
+    found = list(_search(transformed, model, plan, psd, observation.path, progress))
+    measured = np.array([one.measured for one in found])
     read_from = time.perf_counter()
     candidates, records = _read(model, plan, found, settings)
     end = time.perf_counter()
@@ -110,7 +104,7 @@ def posterior(
         settings=settings,
         observation=preset.observation,
         t0=observation.t0,
-        notes=(*notes, *transformed.notes),
+        notes=(*notes, *transformed.notes, *noise_notes(observation.path, plan, measured, psd)),
         seconds={
             "transform": searched_from - started,
             "search": read_from - searched_from,
@@ -130,54 +124,22 @@ def _check_numbers(settings: PosteriorSettings) -> None:
         raise InputError(f"min_probability: expected 0 to 1; got {settings.min_probability}")
 
 
-def _check_orbit(observation: Observation, model: Model) -> tuple[str, ...]:
-    """Refuse data of another orbit or epoch; return what had to be assumed.
-
-    Raises:
-        InputError: naming the attribute.
-    """
-    path, ours = observation.path, model.preset.observation
-    if abs(observation.t0 - model.grid.t0) > EPOCH_TOLERANCE:
-        raise InputError(
-            f"{path}: t0 = {observation.t0!r} s: the model is for data that begin at"
-            f" {model.grid.t0!r} s (the sky would be wrong by the orbit's advance)"
-        )
-    notes = []
-    if observation.generation_from == "noise":
-        notes.append(
-            f"{path} does not say its TDI generation: the noise fits {observation.generation}"
-        )
-    if observation.orbit is None:
-        notes.append(
-            f"{path} names no orbit: the model's ({ours.orbit!r}, from lisaorbits' default phase)"
-            " is assumed; with another, the sky positions are wrong"
-        )
-        return tuple(notes)
-    if observation.orbit != ours.orbit:
-        raise InputError(
-            f"{path}: attribute 'orbit': {observation.orbit!r}; the model was trained on"
-            f" {ours.orbit!r}"
-        )
-    for name, value in observation.orbit_parameters.items():
-        expected = ORBITS[ours.orbit].get(name, value)
-        if not np.isclose(value, expected, rtol=1e-6, atol=1e-6):
-            raise InputError(
-                f"{path}: attribute 'orbit_{name}': {value!r}; the model was trained on"
-                f" {ours.orbit!r} with {expected!r}"
-            )
-    return tuple(notes)
-
-
 class _Searched(NamedTuple):
     tokens: BandTokens
-    level: Float
+    level: Float  # (2,) by which the search went
     snr: Float  # (components,)
+    measured: Float  # (2,) of A and E with all that is in them, over the model's density
 
 
 def _search(
-    transformed: Spectrum, model: Model, plan: list[Tile], psd: Psd, progress: Progress | None
-) -> Iterator[_Searched]:
-    """Whiten and search each band, as the training set's were."""
+    transformed: Spectrum, model: Model, plan: list[Tile], psd: Psd, path: Path,
+    progress: Progress | None,
+) -> Iterator[_Searched]:  # fmt: skip
+    """Whiten and search each band, as the training set's were.
+
+    Raises:
+        InputError: a channel without noise, or with numbers too large.
+    """
     ours, prior = model.preset.observation, model.preset.prior
     duration = ours.duration
     search = ComponentSearch(model.grid, model.preset.components)
@@ -186,14 +148,17 @@ def _search(
         first = tile.first_bin
         frequency = (first + np.arange(prior.bins)) / duration
         density = total_psd(frequency, model=ours.noise)
-        band = whiten(transformed.band(first, prior.bins).data, density, duration, ours.tukey)
+        with np.errstate(over="ignore", invalid="ignore"):  # check_level says it better
+            band = whiten(transformed.band(first, prior.bins).data, density, duration, ours.tukey)
+            measured = level(band[:2])
+        check_level(path, measured, frequency)
         found = search(band, first, band_sigma(ours, first, prior.bins), known)
         tokens = band_tokens(
             found, first, prior.bins, duration, window_edges(first, prior, duration),
             model.preset.components.max_components,
         )  # fmt: skip
         snr = np.sqrt(2.0 * np.maximum(found.components["f_statistic"], 0.0))
-        yield _Searched(tokens, found.level, snr)
+        yield _Searched(tokens, found.level, snr, measured)
         if progress is not None:
             progress(done + 1, len(plan))
 
@@ -210,6 +175,7 @@ def _read(
         with torch.no_grad():
             reading = model.network.read(TokenBatch(*columns))
         probability = torch.sigmoid(reading.existence.double()).numpy()
+        probability = np.where(distinct_slots(reading).numpy(), probability, 0.0)
         for row in range(len(part)):
             number = start + row
             tile, searched = plan[number], found[number]

@@ -5,7 +5,6 @@ Files that ``slotflow simulate --observation`` writes have the same layout, say 
 what Sangria leaves open (TDI generation, orbit), and hold the true sources in ``truth``.
 """
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from slotflow.conventions import ORBIT_PARAMETERS
 from slotflow.errors import InputError
 from slotflow.generation import TOLERANCE, noise_deviation
 from slotflow.hdf5 import find, open_checked, read_attribute, read_dataset
@@ -26,7 +26,6 @@ TDI: Final = "obs/tdi"
 FIELDS: Final = ("t", "X", "Y", "Z")
 TRUTH: Final = "truth"
 GENERATIONS: Final = {"1.5": "1.5", "2.0": "2.0", "2": "2.0"}
-ORBIT_PARAMETERS: Final = ("L", "a", "lambda1", "m_init1", "t_init")
 MIN_SAMPLES: Final = 1024
 
 
@@ -42,7 +41,6 @@ class Observation:
         generation: ``"1.5"`` or ``"2.0"``.
         generation_from: ``"attribute"`` or ``"noise"``: where the generation is from.
         path: the file.
-        sha256: of the file, in hexadecimal.
         orbit: name of the orbit, None where the file does not say.
         orbit_parameters: the orbit's parameters as far as the file says.
         start: the file's own time of the first sample, s.
@@ -53,7 +51,6 @@ class Observation:
     t0: float
     generation: str
     path: Path
-    sha256: str
     orbit: str | None = None
     start: float = 0.0
     generation_from: str = "attribute"
@@ -78,19 +75,6 @@ class Truth:
     names: tuple[str, ...]
     sources: Float
     snr: Float
-
-
-def sha256(path: str | Path) -> str:
-    """Return the file's SHA-256 in hexadecimal.
-
-    Raises:
-        InputError: the file cannot be read.
-    """
-    try:
-        with Path(path).open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 def read_observation(path: str | Path) -> Observation:
@@ -129,7 +113,6 @@ def read_observation(path: str | Path) -> Observation:
         generation=generation,
         generation_from=origin,
         path=path,
-        sha256=sha256(path),
         orbit=None if orbit is None else str(orbit),
         start=start,
         orbit_parameters={

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slotflow.config import ObservationSettings
-from slotflow.parameters import F0, PARAMETERS, PHI0, PSI, RA
+from slotflow.parameters import F0, PARAMETERS, PHI0, PSI, RA, wrap
 
 Float = NDArray[np.float64]
 Psd = Literal["data", "model"]
@@ -48,12 +48,6 @@ def summarise(values: Float, period: float | None = None, mass: float = 0.9) -> 
     centre = np.angle(turn) * period / (2.0 * np.pi)
     offset = np.mod(values - centre[..., None] + 0.5 * period, period) - 0.5 * period
     return Interval(*(wrap(centre + q, period) for q in np.quantile(offset, levels, axis=-1)))
-
-
-def wrap(values: Float, period: float) -> Float:
-    """Return the values in [0, period), also where rounding gives the period itself."""
-    wrapped = np.mod(values, period)
-    return np.where(wrapped >= period, 0.0, wrapped)
 
 
 @dataclass(frozen=True)

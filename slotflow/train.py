@@ -19,7 +19,7 @@ from slotflow.config import Preset
 from slotflow.errors import InputError, NonFiniteError
 from slotflow.losses import Terms
 from slotflow.manifest import SAMPLE_GROUP
-from slotflow.model import SlotFlow, TokenBatch
+from slotflow.model import SlotFlow, TokenBatch, distinct_slots
 from slotflow.objective import Targets, loss_terms, matched_slots
 from slotflow.response import ResponseGrid
 from slotflow.tokencache import TokenData
@@ -323,6 +323,7 @@ def validation_figures(network: SlotFlow, rows: Tensors, batch: int = 500) -> di
             valid = slot >= 0
             hits += int(((chosen == part.targets.component) & valid).sum())
             sources += int(valid.sum())
-            exact += int(((reading.existence > 0).sum(dim=1) == part.count).sum())
+            found = (reading.existence > 0) & distinct_slots(reading)
+            exact += int((found.sum(dim=1) == part.count).sum())
     figures = {name: value / len(rows) for name, value in sums.items()}
     return figures | {"hit": hits / max(sources, 1), "k_exact": exact / len(rows)}

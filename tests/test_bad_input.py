@@ -218,6 +218,9 @@ def test_outputs_of_other_settings(
     samples.write_text("mine")
     _refused([*base, "--samples", "20"], tmp_path, capsys, str(samples))
     samples.unlink()
+    written = table.read_text()
+    table.write_text(written.replace('{"fmin": 0.00194', '{"fmim": 0.00194'))
+    _refused([*base, "--samples", "20"], tmp_path, capsys, str(table), "metadata 'settings': fmin")
     table.write_text("mine")
     _refused([*base, "--samples", "20"], tmp_path, capsys, str(table))
     assert run([*base, "--samples", "30", "--force"]) == 0
@@ -262,7 +265,9 @@ def test_training_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     _refused(arguments, tmp_path, capsys, str(data), "prior.snr_max", "100.0", "80.0")
     again = ["simulate", "-o", data, "--samples", "2", "--workers", "1"]
     _refused([*again, "--seed", "2"], tmp_path, capsys, str(data), "seed")
-    _refused([*again, "--preset", preset], tmp_path, capsys, str(data), "settings")
+    _refused(
+        [*again, "--preset", preset], tmp_path, capsys, f"{data}: prior.snr_max", "100.0", "80.0"
+    )
     (data / "shard-00000.h5").unlink()
     _refused(["train", data, "-o", out], tmp_path, capsys, "shard-00000.h5", "missing")
     (data / "manifest.json").write_text("{")
@@ -279,6 +284,7 @@ def test_presets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for text, named in (
         ("prior: {snr_mix: 3}", "prior.snr_mix"),
         ("train: {batch: none}", "train.batch"),
+        ("model: {heads: 5}", "heads 5"),
         ("prior: [", "YAML"),
     ):
         preset.write_text(text)
@@ -288,7 +294,32 @@ def test_presets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _refused(
         ["train", "--preset", "huge", "-o", tmp_path / "out"], tmp_path, capsys, "huge", "small"
     )
+    preset.write_bytes(b"\xff\xfe")
+    _refused(["train", "--preset", preset], tmp_path, capsys, str(preset), "UTF-8")
     assert not (tmp_path / "out").exists()
+
+
+def test_folders_that_cannot_be_made(
+    tmp_path: Path, model_file: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "notes.txt"
+    place.write_text("mine")
+    below = place / "below" / "run"
+    _refused(["simulate", "-o", below], tmp_path, capsys, str(below), f"{place} is a file")
+    _refused(["train", "-o", below], tmp_path, capsys, str(below), f"{place} is a file")
+    _refused(["train", below], tmp_path, capsys, str(below), f"{place} is a file")
+    _refused(
+        ["simulate", "--observation", below / "x.h5"], tmp_path, capsys, str(below), "is a file"
+    )
+    # As for a user without the right to write into the folder
+    monkeypatch.setattr("os.access", lambda path, *_: not Path(path).is_dir())
+    posterior = ["posterior", "--model", model_file, "--output"]
+    for command in (["simulate", "-o"], ["train", "-o"], posterior):
+        arguments = [*command, tmp_path / "new" / "folder"]
+        _refused(arguments, tmp_path, capsys, f"{tmp_path} is not writable")
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_model_that_stands_there(

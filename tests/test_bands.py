@@ -1,12 +1,14 @@
 """slotflow.bands: the transform, the tiling and the whitening."""
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slotflow import bands
@@ -27,7 +29,6 @@ def _observation(xyz: np.ndarray, dt: float = 60.0, generation: str = "1.5") -> 
         t0=0.0,
         generation=generation,
         path=Path("input.h5"),
-        sha256="",
     )
 
 
@@ -147,6 +148,37 @@ def test_tiles_leave_no_gap(
     fmin = low + start * 0.999 * (high - low)
     fmax = min(fmin + max(width * (high - fmin), 1e-9), high)
     _check_tiling(bands.tiles(fmin, fmax, prior, YEAR), fmin, fmax, prior)
+
+
+@settings(deadline=None, max_examples=300)
+@given(top=st.floats(1.5e-3, 2.3e-3), narrow=st.integers(1, 128))
+@example(top=1.96e-3, narrow=48)
+def test_the_whole_trained_range_is_tiled(top: float, narrow: int) -> None:
+    """Also where the highest frequency times the duration rounds to beyond the last window."""
+    prior = PriorSettings(fmin=top - 2e-5, fmax=top, narrow_window=2 * narrow)
+    low, high = bands.trained_range(prior, YEAR)
+    most = math.ceil((high - low) * YEAR / min(prior.wide_window, prior.narrow_window)) + 2
+    calls = 0
+
+    def bounded(*arguments: Any) -> int:
+        nonlocal calls
+        calls += 1
+        assert calls <= most, "more bands than the range can hold"
+        return next_centre(*arguments)
+
+    next_centre = bands._next_centre
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bands, "_next_centre", bounded)
+        result = bands.tiles(low, high, prior, YEAR)
+    _check_tiling(result, low, high, prior)
+
+
+def test_a_range_of_an_ulp() -> None:
+    prior = PriorSettings()
+    edge = 40_009 / YEAR
+    below = float(np.nextafter(edge, 0.0))
+    assert math.floor(below * YEAR) / YEAR == edge  # rounds up to the bin
+    _check_tiling(bands.tiles(below, edge, prior, YEAR), below, edge, prior)
 
 
 def test_frequencies_outside_the_trained_range() -> None:

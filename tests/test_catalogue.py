@@ -1,6 +1,7 @@
 """slotflow.catalogue: results on disk, and what tells two results apart."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -155,6 +156,27 @@ def test_what_is_not_a_catalogue(tmp_path: Path, text: str) -> None:
     with pytest.raises(InputError, match=r"x\.ecsv"):
         read_summary(path)
     assert read_identity(path) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("fmin", "fmim", "metadata 'settings': fmin None; a number expected"),
+        ("- {settings: ", "- {other: ", "metadata 'settings': missing or not JSON"),
+        ('["a note"]', "[a note]", "metadata 'notes': missing or not JSON"),
+        ('["a note"]', "3", "metadata 'notes': 3; a list expected"),
+        ("name: snr, datatype: float64", "name: snr, datatype: string", "column 'snr': numbers"),
+        (" 0.9 ", ' "" ', "column 'probability': numbers expected"),
+    ],
+)
+def test_an_edited_table(tmp_path: Path, old: str, new: str, named: str) -> None:
+    path = tmp_path / "x.catalogue.ecsv"
+    write_table(to_table(_result(1), PROVENANCE), path)
+    text = path.read_text("utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), "utf-8")
+    with pytest.raises(InputError, match=rf"x\.catalogue\.ecsv: .*{re.escape(named)}"):
+        read_summary(path)
 
 
 def test_another_programs_table(tmp_path: Path) -> None:

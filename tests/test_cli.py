@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 from slotflow.catalogue import read_summary
 from slotflow.cli.main import run
+from slotflow.errors import InputError
+from slotflow.manifest import read_manifest, write_manifest
 from slotflow.parameters import F0
 from slotflow.readers import read_truth
 from tests.chain import example_path
@@ -116,9 +119,25 @@ def test_round_trip(
     assert rows == [line for line in before if not line.startswith("#")]
     assert table.stat().st_mtime_ns != stamps[0]
 
+    # A year of the user's own: the known binaries and noise
+    Path("year").mkdir()
+    catalogue = Path(__file__).parents[1] / "data" / "verification_binaries.csv"
+    year = ["simulate", "--observation", "year/input.h5", "--catalogue", str(catalogue)]
+    assert run([*year, "--no-galaxy", "--seed", "4"]) == 0
+    assert "13 sources, 0 binaries" in capsys.readouterr().out
+    band = ["--fmin", "1.942e-3", "--fmax", "1.946e-3"]
+    assert run(["posterior", "year/input.h5", "--model", str(model), *band]) == 0
+    shown = capsys.readouterr()
+    assert "samples: year/input.posterior.nc" in shown.out
+    assert "data without the Galaxy" in shown.err  # the model's noise has its confusion
+    written = Path("year/input.catalogue.ecsv")
+    _am_cvn_is_found(written, Path("year/input.h5"))
+    command = ["slotflow", "posterior", "year/input.h5", "--model", str(model), *band]
+    assert read_summary(written).meta["command"] == shlex.join(command)
 
-def _am_cvn_is_found(table: Path) -> None:
-    truth = read_truth(example_path())
+
+def _am_cvn_is_found(table: Path, observation: Path | None = None) -> None:
+    truth = read_truth(observation if observation is not None else example_path())
     assert truth is not None
     f0 = truth.sources[truth.names.index("AM CVn"), F0]
     found = read_summary(table).table
@@ -134,13 +153,13 @@ def test_train_simulates_first_and_goes_on(
     monkeypatch.chdir(tmp_path)
     Path("few.yaml").write_text(
         Path(__file__).parents[1].joinpath("slotflow/presets/tiny.yaml").read_text()
-        .replace("samples: 256", "samples: 40").replace("passes: 10000", "passes: 640")
+        .replace("samples: 256", "samples: 128").replace("passes: 10000", "passes: 640")
     )  # fmt: skip
     arguments = ["train", "--preset", "few.yaml", "--workers", "1"]
     assert run(arguments) == 0
     first = capsys.readouterr()
-    assert "simulating 40 bands first" in first.err
-    assert "training-data: 40 bands" in first.out
+    assert "simulating 128 bands first" in first.err
+    assert "training-data: 128 bands" in first.out
     assert Path("run-few/model.safetensors").is_file()
     assert run(arguments) == 0  # done already: the same figures
     second = capsys.readouterr()
@@ -149,8 +168,85 @@ def test_train_simulates_first_and_goes_on(
         x for x in first.out.splitlines() if x.startswith("held out")
     ]
     kept = Path("run-few/model.safetensors").read_bytes()
+    Path("training-data").rename("away")  # refused before the bands are simulated again
     assert run([*arguments, "--seed", "9"]) == 2
-    assert "other settings" in capsys.readouterr().err
+    refused = capsys.readouterr()
+    assert "model.safetensors: of a run with other settings: train.seed 1, now 9" in refused.err
+    assert len(refused.err.splitlines()) == 1
+    assert not Path("training-data").exists()
+    Path("away").rename("training-data")
     assert Path("run-few/model.safetensors").read_bytes() == kept
     assert run([*arguments, "--seed", "9", "--force"]) == 0
     assert Path("run-few/model.safetensors").read_bytes() != kept
+
+
+@pytest.mark.slow
+def test_train_takes_up_a_simulation_that_was_broken_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("slotflow.cli.train._prepare", _stop)  # only what comes before it
+    data = Path("data")
+    train = ["train", str(data), "--preset", "tiny", "--workers", "1"]
+    assert run(["simulate", "-o", "data", "--samples", "4", "--seed", "7", "--workers", "1"]) == 0
+    whole = {path.name: path.read_bytes() for path in data.iterdir()}
+
+    manifest = read_manifest(data)  # as it stands after the first of several shards, or of none
+    write_manifest(data, manifest._replace(shards=()))
+    (data / "shard-00000.h5").unlink()
+    (data / ".shard-00000.h5.123.tmp").write_bytes(b"half")
+    (data / ".manifest.json.123.tmp").write_text("{")
+    capsys.readouterr()
+    assert run(train) == 2
+    assert "data: 0 of 4 bands are there: simulating the others" in capsys.readouterr().err
+    assert {name: (data / name).read_bytes() for name in whole} == whole
+
+    for name in whole:  # ended before the manifest was there
+        (data / name).unlink()
+    few = Path("few.yaml")
+    few.write_text("train: {samples: 3}")
+    assert run(["train", str(data), "--preset", "few.yaml", "--workers", "1"]) == 2
+    assert "data holds no training set: simulating 3 bands first" in capsys.readouterr().err
+    assert read_manifest(data).samples == 3
+
+    few.write_text("prior: {snr_max: 50}")  # another prior: nothing is replaced
+    write_manifest(data, read_manifest(data)._replace(shards=()))
+    assert run(["train", str(data), "--preset", "few.yaml", "--workers", "1"]) == 2
+    assert "data: prior.snr_max: made with 100.0, now 50.0" in capsys.readouterr().err
+    assert (data / "shard-00000.h5").is_file()
+
+
+def _stop(*_: object) -> None:
+    raise InputError("enough")
+
+
+def test_what_the_system_refuses_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for error, words in (
+        (OSError(28, "No space left on device", "run/state.pt"), "run/state.pt: No space left"),
+        (PermissionError(13, "Permission denied"), "Permission denied"),
+        (OSError("unable to lock file"), "unable to lock file"),
+    ):
+
+        def refuse(*_: object, error: OSError = error) -> None:
+            raise error
+
+        monkeypatch.setattr("slotflow.cli.simulate.simulate_bands", refuse)
+        assert run(["simulate"]) == 2
+        assert capsys.readouterr().err.startswith(f"slotflow: error: {words}")
+
+
+def test_the_command_is_the_one_that_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def stop(*arguments: object) -> None:
+        seen.append(str(arguments[-1]))
+        raise InputError("enough")
+
+    monkeypatch.setattr("slotflow.cli.posterior._provenance", stop)
+    monkeypatch.setattr(sys, "argv", ["pytest", "-q"])
+    assert run(["posterior", "my input.h5", "--samples", "7"]) == 2
+    monkeypatch.setattr(sys, "argv", ["slotflow", "posterior", "--seed", "3"])
+    assert run() == 2
+    assert seen == ["slotflow posterior 'my input.h5' --samples 7", "slotflow posterior --seed 3"]

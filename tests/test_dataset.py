@@ -58,7 +58,7 @@ def test_a_sample_depends_on_seed_and_index_alone(bands: list[Band], index: int)
 
 def test_the_signal_is_the_sum_of_the_recorded_sources(bands: list[Band]) -> None:
     """Against the compiled response: an independent evaluation of the labels."""
-    grid = response_grid(PRESET.observation, 256)
+    grid = response_grid(PRESET.observation, sample.RESPONSE_BINS)
     for band in bands[:20]:
         sources = np.concatenate([band.sources[: band.count], band.outside[: band.outside_count]])
         h, first = response(sources, grid)
@@ -164,9 +164,9 @@ def test_a_set_is_resumed_extended_and_protected(tmp_path: Path) -> None:
     assert (tmp_path / "shard-00000.h5").read_bytes() == first["shard-00000.h5"][0]
 
     other = PRESET.model_copy(update={"prior": PRESET.prior.model_copy(update={"snr_max": 50.0})})
-    with pytest.raises(InputError, match=r"settings.*50"):
+    with pytest.raises(InputError, match=r"prior\.snr_max: made with 100\.0, now 50\.0; give"):
         dataset.simulate_dataset(other, tmp_path, 13, 5, shard_size=4)
-    with pytest.raises(InputError, match="seed"):
+    with pytest.raises(InputError, match="seed: made with 5, now 6"):
         dataset.simulate_dataset(PRESET, tmp_path, 13, 6, shard_size=4)
     with pytest.raises(InputError, match="samples"):
         dataset.simulate_dataset(PRESET, tmp_path, 5, 5, shard_size=4)

@@ -171,7 +171,7 @@ def test_masks_put_every_two_features_on_different_sides() -> None:
 
 
 def test_number_of_parameters_of_the_full_size() -> None:
-    """21.0 M with 12 layers, 64 bins, hidden 640 and context 778 (design.md, section 5)."""
+    """21.0 M with 12 layers, 64 bins, hidden 640 and context 778: the sizes of the preset paper."""
     flow = ConditionalFlow(7, 778, 12, 64, 640, blocks=1)
     assert sum(p.numel() for p in flow.parameters()) == 20_997_462
 

@@ -164,7 +164,7 @@ def test_peak_overlap_equals_the_authors_package(seed: int, slots: int, tokens: 
 
 
 def test_chance_level_of_peak_overlap() -> None:
-    """The design's 0.19 and 0.10, and what random attention gives."""
+    """0.19 for 16 tokens, 0.10 for 32, and what random attention gives."""
     assert metrics.chance_peak_overlap(5, 16) == pytest.approx(0.19, abs=0.005)
     assert metrics.chance_peak_overlap(5, 32) == pytest.approx(0.10, abs=0.005)
     rng = np.random.default_rng(7)

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from slotflow.config import ModelSettings
-from slotflow.encoder import pair_features
-from slotflow.model import SlotFlow
+from slotflow.encoder import TokenLayer, pair_features
+from slotflow.model import SlotFlow, distinct_slots
 from slotflow.train import Tensors
 from tests.synthetic import BINS, token_data
 from tests.test_losses import SMALL, network
@@ -96,6 +95,16 @@ def test_draws_do_not_depend_on_the_other_bands() -> None:
     assert torch.allclose(together.context[7], alone.context[0], atol=1e-5)
 
 
+def test_distinct_slots_keep_the_likeliest_on_each_component() -> None:
+    reading = network().read(Tensors.of(token_data(0, 2)).batch)
+    reading = reading._replace(
+        choice=torch.tensor([[0, 1, 0, 2, 1], [3, 3, 3, 3, 3]]),
+        existence=torch.tensor([[1.0, 2.0, 3.0, -1.0, 0.5], [0.0, 0.0, 0.0, 0.0, 0.0]]),
+    )
+    expected = [[False, True, True, True, False], [True, False, False, False, False]]
+    assert distinct_slots(reading).tolist() == expected
+
+
 def test_pair_features_are_finite_and_antisymmetric_in_offset() -> None:
     data = Tensors.of(token_data(6, 8))
     features = pair_features(data.batch.reference, data.batch.features[..., 4:7], 24.0)
@@ -105,4 +114,4 @@ def test_pair_features_are_finite_and_antisymmetric_in_offset() -> None:
 
 def test_heads_must_divide_the_width() -> None:
     with pytest.raises(ValueError, match="heads that divide the width 10; got 4"):
-        SlotFlow(ModelSettings(width=10, heads=4), BINS)
+        TokenLayer(10, 4, 0.0)

@@ -11,7 +11,7 @@ from slotflow.config import ObservationSettings, Preset
 from slotflow.conventions import from_ldc
 from slotflow.errors import InputError, OutputExistsError
 from slotflow.noise import instrument_psd, total_psd, window_power
-from slotflow.readers import read_observation, read_truth, sha256
+from slotflow.readers import read_observation, read_truth
 from slotflow.response import ResponseGrid, polarisation_coefficients, slow_basis
 from slotflow.simulate.noise import band_psd
 from slotflow.simulate.observation import (
@@ -22,7 +22,7 @@ from slotflow.simulate.observation import (
 )
 from slotflow.simulate.orbits import orbits
 from slotflow.simulate.population import expected_number
-from slotflow.simulate.sample import RESPONSE_BINS, response_snr, simulate_band
+from slotflow.simulate.sample import response_snr, simulate_band
 from slotflow.simulate.waveforms import accumulate, jaxgb_response
 
 SETTINGS = ObservationSettings()
@@ -97,8 +97,7 @@ def test_a_training_band_as_a_time_series(tmp_path: Path) -> None:
     psd = total_psd((band.first_bin + np.arange(bins)) / T, model=preset.observation.noise)
     white = bands.whiten(spectrum.band(band.first_bin, bins).data, psd, T, tukey)
     error = np.linalg.norm((white - band.signal)[:2], axis=1)
-    tolerance = 2e-4 if RESPONSE_BINS >= 512 else 4e-4  # of the simulator's responses
-    assert (error < tolerance * np.linalg.norm(band.signal[:2], axis=1)).all()
+    assert (error < 2e-4 * np.linalg.norm(band.signal[:2], axis=1)).all()
 
 
 def test_the_first_and_last_samples_in_the_time_domain(tmp_path: Path) -> None:
@@ -197,7 +196,7 @@ def test_a_galaxy(tmp_path: Path) -> None:
     assert paths[0].stat().st_size < 5.5e6
 
     simulate_observation(paths[1], SETTINGS, 11, given, names, galaxy=galaxy, compact=True)
-    assert sha256(paths[0]) == sha256(paths[1])
+    assert paths[0].read_bytes() == paths[1].read_bytes()
     simulate_observation(paths[2], SETTINGS, 12, given, names, galaxy=galaxy, compact=True)
     a, b = (read_observation(p).tdi for p in (paths[0], paths[2]))
     assert np.corrcoef(a[0], b[0])[0, 1] < 0.1
@@ -258,8 +257,9 @@ def test_what_cannot_be_simulated(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_snr_of_the_verification_binaries() -> None:
-    """Published four-year SNRs scale by 1/2; AM CVn stands out of the confusion in one year."""
+def test_am_cvn_stands_out_of_the_confusion_in_one_year() -> None:
+    """A range, not a published number: those (HM Cnc and others above 3 mHz, four years, 10 pm)
+    are of binaries outside the 1 to 2.1 mHz that the catalogue covers."""
     catalogue = read_catalogue(CATALOGUE)
     snr = dict(zip(catalogue.names, source_snr(catalogue.sources, SETTINGS), strict=True))
     assert 10 < snr["AM CVn"] < 30

@@ -136,7 +136,7 @@ def test_log_q_is_half_the_density_of_the_folded_source(
     prior = untrained.preset.prior
     plan = tiles(LOW, HIGH, prior, T)[:1]
     data = spectrum(year, T, untrained.preset.observation.tukey)
-    tokens = next(_search(data, untrained, plan, "data", None)).tokens
+    tokens = next(_search(data, untrained, plan, "data", year.path, None)).tokens
     with torch.no_grad():
         batch = TokenBatch(*(torch.from_numpy(part[None]) for part in tokens))
         reading = untrained.network.read(batch)
@@ -192,7 +192,9 @@ def test_the_order_and_the_frequencies_reported(result: Result) -> None:
 def test_a_known_level_is_used(year: Observation, untrained: Model) -> None:
     known = posterior(year, untrained, fmin=LOW, fmax=HIGH, samples=10, psd="model")
     assert all((tile.level_a, tile.level_e) == (1.0, 1.0) for tile in known.tiles)
+    assert any("psd 'model'" in note and "estimated from each band" in note for note in known.notes)
     found = posterior(year, untrained, fmin=LOW, fmax=HIGH, samples=10)
+    assert not any("noise level" in note for note in found.notes)
     assert all(0.3 < tile.level_a < 3.0 and tile.level_a != 1.0 for tile in found.tiles)
 
 
@@ -256,6 +258,29 @@ def test_what_is_assumed_is_noted(year: Observation, untrained: Model) -> None:
     notes = posterior(other, untrained, fmin=LOW, fmax=HIGH, samples=1).notes
     assert any("orbit" in note and "equal_arm" in note for note in notes)
     assert any("TDI generation" in note for note in notes)
+
+
+@pytest.mark.parametrize("scale", [(0, 0, 0), (0, 1, 0), (1e30, 1e30, 1e30)])
+def test_channels_without_a_noise_level(
+    year: Observation, untrained: Model, scale: tuple[float, ...]
+) -> None:
+    """All zero, X and Z zero, or so large that their square is no number."""
+    other = replace(year, tdi=year.tdi * np.array(scale)[:, None])
+    with pytest.raises(InputError, match=r"channel A, 1\.93.* Hz: noise level") as error:
+        posterior(other, untrained, fmin=LOW, fmax=HIGH)
+    assert str(error.value).startswith(f"{year.path}: ")
+
+
+def test_an_odd_noise_level_is_noted(year: Observation, untrained: Model) -> None:
+    """Phase in place of fractional frequency, say: all is found, but the user is told."""
+    loud = replace(year, tdi=10.0 * year.tdi)
+    for psd in ("data", "model"):
+        notes = posterior(loud, untrained, fmin=LOW, fmax=LOW + 1e-6, samples=1, psd=psd).notes
+        note = next(note for note in notes if "the noise level is" in note)
+        assert note.startswith(f"{year.path}: ")
+        assert "outside 0.1 to 10 in 1 of 1 bands" in note
+        assert "wrong units" in note
+        assert "TDI generation" in note
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from jaxgb.jaxgb import JaxGB
 
 from slotflow.config import ObservationSettings
 from slotflow.parameters import PSI, fold, other_image
@@ -13,7 +14,7 @@ from slotflow.response import (
     response,
     tdi2_factor,
 )
-from slotflow.simulate.orbits import response_grid
+from slotflow.simulate.orbits import orbits, response_grid
 from slotflow.simulate.waveforms import jaxgb_response
 from tests.synthetic import random_sources
 
@@ -31,12 +32,9 @@ def test_equals_jaxgb(observation: ObservationSettings, n: int) -> None:
 
 
 def test_jaxgb_tdi2_is_our_factor(observation: ObservationSettings) -> None:
-    from slotflow.simulate.orbits import orbits
-
-    jaxgb = pytest.importorskip("jaxgb.jaxgb")
     rng = np.random.default_rng(4)
     sources = random_sources(rng, 5, 2e-3, 2.1e-3, observation.duration)
-    model = jaxgb.JaxGB(orbits(), t_obs=observation.duration, n=128)
+    model = JaxGB(orbits(), t_obs=observation.duration, n=128)
     one = np.stack(model.get_tdi(sources, tdi_generation=1.5, tdi_combination="AET"), axis=1)
     two = np.stack(model.get_tdi(sources, tdi_generation=2, tdi_combination="AET"), axis=1)
     frequency = np.asarray(model.get_frequency_grid(model.get_kmin(sources[:, 0])))
