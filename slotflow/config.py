@@ -135,6 +135,7 @@ class LossSettings(Settings):
     psi: float = Field(1.0, ge=0)
     existence: float = Field(2.0, ge=0)
     attention: float = Field(1.0, ge=0)
+    component: float = Field(2.0, ge=0)
     diversity: float = Field(0.01, ge=0)
     orthogonality: float = Field(0.01, ge=0)
 

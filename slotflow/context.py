@@ -12,16 +12,17 @@ from torch import Tensor, nn
 from slotflow.config import ModelSettings
 from slotflow.tokens import BAND_WIDTH, TOKEN_WIDTH
 
-MOMENTS_WIDTH = 4
+MOMENTS_WIDTH = 6
 
 
 class Streams(NamedTuple):
     """One tensor (B, S, width) a stream.
 
     ``slot``: the slot's state. ``attended``: tokens averaged under its attention.
-    ``component``: the token it attends most. ``measured``: that component's features as
-    measured. ``moments``: largest attention, entropy, spread in bins, evidence left there.
-    ``band``: the band's features.
+    ``component``: the token of its component. ``measured``: that component's features as
+    measured. ``moments``: largest attention and that on the component, entropy, spread in
+    bins, evidence left there, log odds that it stands for a source. ``band``: the band's
+    features.
     """
 
     slot: Tensor
@@ -44,21 +45,27 @@ def pick(values: Tensor, choice: Tensor) -> Tensor:
     return torch.gather(values, 1, index)
 
 
-def attention_moments(attention: Tensor, evidence: Tensor, place: Tensor, choice: Tensor) -> Tensor:
-    """Return (B, S, 4): largest weight, entropy, spread in bins (log), evidence left.
+def attention_moments(
+    attention: Tensor, evidence: Tensor, place: Tensor, component: Tensor, choice: Tensor
+) -> Tensor:
+    """Return (B, S, MOMENTS_WIDTH), in the order of :class:`Streams`' ``moments``.
 
     Args:
         attention: (B, S, C), normalised over components.
         evidence: (B, C) after all slots.
         place: (B, C) position in bins.
-        choice: (B, S) the component attended most.
+        component: (B, C) log odds that a component stands for a source.
+        choice: (B, S) the slot's component.
     """
     largest = attention.amax(dim=-1)
+    chosen = torch.gather(attention, 2, choice[..., None]).squeeze(-1)
     entropy = -(attention * torch.log(attention.clamp(min=1e-9))).sum(dim=-1)
     mean = (attention * place[:, None]).sum(dim=-1)
     spread = (attention * (place[:, None] - mean[..., None]) ** 2).sum(dim=-1)
     left = torch.gather(evidence, 1, choice)
-    return torch.stack([largest, entropy, 0.5 * torch.log1p(spread), left], dim=-1)
+    odds = torch.gather(component, 1, choice).clamp(-10.0, 10.0) / 5.0
+    columns = [largest, chosen, entropy, 0.5 * torch.log1p(spread), left, odds]
+    return torch.stack(columns, dim=-1)
 
 
 class ContextNet(nn.Module):

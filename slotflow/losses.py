@@ -2,8 +2,8 @@
 
 Flow NLL, psi NLL, existence, frequency from attention, slot diversity and attention
 orthogonality, in the sense of arXiv:2605.02323; the exact forms are our choice where its
-text does not give them. Each returns one number, the mean over what it concerns, and 0
-where there is nothing.
+text does not give them. The component term is ours. Each returns one number, the mean over
+what it concerns, and 0 where there is nothing.
 """
 
 from typing import NamedTuple
@@ -22,6 +22,7 @@ class Terms(NamedTuple):
     psi: Tensor
     existence: Tensor
     attention: Tensor
+    component: Tensor
     diversity: Tensor
     orthogonality: Tensor
 
@@ -41,6 +42,22 @@ def attention_cost(attention: Tensor, component: Tensor) -> Tensor:
 def existence_loss(logits: Tensor, exists: Tensor) -> Tensor:
     """Binary cross-entropy of (B, S) logits against the matched slots."""
     return functional.binary_cross_entropy_with_logits(logits, exists.to(logits.dtype))
+
+
+def component_loss(logits: Tensor, standing: Tensor, valid: Tensor) -> Tensor:
+    """Binary cross-entropy of each valid component: does it stand for a source?
+
+    Args:
+        logits: (B, C).
+        standing: (B, K) int64, the components that do, -1 for none.
+        valid: (B, C) bool.
+    """
+    places = torch.arange(logits.shape[1], device=logits.device)
+    real = (standing[:, :, None] == places).any(dim=1)
+    each = functional.binary_cross_entropy_with_logits(
+        logits, real.to(logits.dtype), reduction="none"
+    )
+    return (each * valid).sum() / valid.sum().clamp(min=1)
 
 
 def diversity_loss(attention: Tensor, exists: Tensor) -> Tensor:

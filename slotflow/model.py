@@ -34,8 +34,9 @@ class Reading(NamedTuple):
     """What the slots made of a batch.
 
     ``context`` (B, S, context), ``attention`` (B, S, C) normalised over components,
-    ``choice`` (B, S) the component attended most, ``reference`` (B, S, 13) its reference,
-    ``existence`` (B, S) logits, ``slots`` (B, S, D), ``evidence`` (B, S + 1, C).
+    ``choice`` (B, S) the slot's component (:func:`distinct_choice`), ``reference`` (B, S, 13)
+    its reference, ``existence`` (B, S) logits, ``component`` (B, C) logits that a component
+    stands for a source, ``slots`` (B, S, D), ``evidence`` (B, S + 1, C).
     """
 
     context: Tensor
@@ -43,8 +44,32 @@ class Reading(NamedTuple):
     choice: Tensor
     reference: Tensor
     existence: Tensor
+    component: Tensor
     slots: Tensor
     evidence: Tensor
+
+
+def distinct_choice(attention: Tensor, valid: Tensor) -> Tensor:
+    """Return each slot's component, no component twice while there are others: (B, S).
+
+    Greedy: the largest attention of all slots and components first. With fewer components
+    than slots, those left over take what they attend most.
+
+    Args:
+        attention: (B, S, C).
+        valid: (B, C) bool.
+    """
+    batch, slots, components = attention.shape
+    left = attention.detach().masked_fill(~valid[:, None], -1.0)
+    choice = attention.argmax(dim=-1)
+    rows = torch.arange(batch, device=attention.device)
+    for _ in range(min(slots, components)):
+        best, place = left.flatten(1).max(dim=1)
+        slot, component = place // components, place % components
+        choice[rows, slot] = torch.where(best >= 0.0, component, choice[rows, slot])
+        left[rows, slot] = -1.0
+        left[rows, :, component] = -1.0
+    return choice
 
 
 def distinct_slots(reading: Reading) -> Tensor:
@@ -115,10 +140,11 @@ class SlotFlow(nn.Module):
         measured = (batch.features - self.feature_mean) / self.feature_scale
         measured = measured.clamp(-8.0, 8.0) * batch.valid[..., None]
         tokens = self.encoder(measured, batch.band, batch.reference, batch.valid)
-        bias = self.slot_bias(tokens).squeeze(-1)
-        out = self.slots(tokens, batch.valid, bias=bias, generator=generator)
+        component = self.slot_bias(tokens).squeeze(-1)
+        # the log odds that a component is a source weigh it in every slot's attention
+        out = self.slots(tokens, batch.valid, bias=component, generator=generator)
         attention = out.weights
-        choice = attention.argmax(dim=-1)
+        choice = distinct_choice(attention, batch.valid)
         left = out.evidence[:, -1]
         place = batch.reference[..., 0].to(attention.dtype)
         streams = Streams(
@@ -126,7 +152,7 @@ class SlotFlow(nn.Module):
             attended=attention @ tokens,
             component=pick(tokens, choice),
             measured=pick(measured, choice),
-            moments=attention_moments(attention, left, place, choice),
+            moments=attention_moments(attention, left, place, component, choice),
             band=batch.band[:, None].expand(-1, out.slots.shape[1], -1),
         )
         context = self.context(streams)
@@ -134,8 +160,8 @@ class SlotFlow(nn.Module):
         # without any component there is nothing to attend to, and nothing to report
         existence = existence.masked_fill(~batch.valid.any(dim=1)[:, None], -20.0)
         return Reading(
-            context, attention, choice, pick(batch.reference, choice), existence, out.slots,
-            out.evidence,
+            context, attention, choice, pick(batch.reference, choice), existence, component,
+            out.slots, out.evidence,
         )  # fmt: skip
 
     def log_prob(self, sources: Tensor, context: Tensor, reference: Tensor) -> Tensor:

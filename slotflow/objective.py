@@ -10,12 +10,13 @@ from slotflow.context import pick
 from slotflow.losses import (
     Terms,
     attention_cost,
+    component_loss,
     diversity_loss,
     existence_loss,
     orthogonality_loss,
 )
 from slotflow.matching import assign
-from slotflow.model import Reading, SlotFlow
+from slotflow.model import Reading, SlotFlow, TokenBatch
 
 EXISTENCE_SHARE = 0.1  # of -ln q(exists) in the matching cost
 
@@ -44,15 +45,15 @@ def matched_slots(reading: Reading, targets: Targets) -> Tensor:
         return assign(cost + EXISTENCE_SHARE * doubt[..., None], targets.component >= 0)
 
 
-def loss_terms(model: SlotFlow, reading: Reading, targets: Targets) -> Terms:
+def loss_terms(model: SlotFlow, batch: TokenBatch, reading: Reading, targets: Targets) -> Terms:
     """Match slots and sources, then return every term of the loss."""
     slot = matched_slots(reading, targets)
     valid = slot >= 0
     held = slot.clamp(min=0)
     exists = torch.zeros_like(reading.existence, dtype=torch.bool)
     # a source without a slot must not reset the slot of another: write those that have one
-    batch, _ = torch.nonzero(valid, as_tuple=True)
-    exists[batch, slot[valid]] = True
+    band, _ = torch.nonzero(valid, as_tuple=True)
+    exists[band, slot[valid]] = True
     context = pick(reading.context, held)[valid]
     reference = pick(reading.reference, held)[valid]
     log_q = model.log_prob(targets.sources[valid], context, reference)
@@ -64,6 +65,7 @@ def loss_terms(model: SlotFlow, reading: Reading, targets: Targets) -> Terms:
         psi=-log_q[:, 1].sum() / count,
         existence=existence_loss(reading.existence, exists),
         attention=chosen.sum() / count,
+        component=component_loss(reading.component, targets.component, batch.valid),
         diversity=diversity_loss(reading.attention, exists),
         orthogonality=orthogonality_loss(reading.attention, exists),
     )

@@ -189,7 +189,7 @@ class Trainer:
             group["lr"] = settings.learning_rate * factor
         try:
             reading = self.network.read(rows.batch, self.generator)
-            terms = loss_terms(self.network, reading, rows.targets)
+            terms = loss_terms(self.network, rows.batch, reading, rows.targets)
         except NonFiniteError as error:
             raise NonFiniteError(
                 f"step {self.step}: {error}; samples {rows.sample.tolist()}"
@@ -315,7 +315,7 @@ def validation_figures(network: SlotFlow, rows: Tensors, batch: int = 500) -> di
         for start in range(0, len(rows), batch):
             part = rows.rows(torch.arange(start, min(start + batch, len(rows))))
             reading = network.read(part.batch)
-            terms = loss_terms(network, reading, part.targets)
+            terms = loss_terms(network, part.batch, reading, part.targets)
             for name, value in terms._asdict().items():
                 sums[name] = sums.get(name, 0.0) + float(value) * len(part)
             slot = matched_slots(reading, part.targets)

@@ -11,6 +11,7 @@ from slotflow.config import LossSettings, ModelSettings
 from slotflow.losses import (
     Terms,
     attention_cost,
+    component_loss,
     diversity_loss,
     existence_loss,
     orthogonality_loss,
@@ -56,10 +57,19 @@ def test_attention_cost_reads_the_component() -> None:
     assert torch.allclose(cost[..., :2], expected)
 
 
+def test_component_loss_is_cross_entropy_over_valid_components() -> None:
+    logits = torch.tensor([[0.0, math.log(3.0), 50.0]])
+    valid = torch.tensor([[True, True, False]])
+    got = component_loss(logits, torch.tensor([[1, -1]]), valid)
+    assert float(got) == pytest.approx(0.5 * (math.log(2.0) + math.log(4.0 / 3.0)))
+
+
 def test_weights_weigh_each_term() -> None:
-    terms = Terms(*(torch.tensor(float(10**i)) for i in range(6)))
-    weights = LossSettings(nll=1, psi=2, existence=3, attention=4, diversity=5, orthogonality=6)
-    assert float(terms.total(weights)) == 654321
+    terms = Terms(*(torch.tensor(float(10**i)) for i in range(7)))
+    weights = LossSettings(
+        nll=1, psi=2, existence=3, attention=4, component=5, diversity=6, orthogonality=7
+    )
+    assert float(terms.total(weights)) == 7654321
 
 
 @given(st.integers(0, 1000))
@@ -68,7 +78,7 @@ def test_objective_is_invariant_under_the_order_of_sources_and_components(seed: 
     model = network().double()  # so that rounding decides no tie
     single = data.batch
     data.batch = single._replace(features=single.features.double(), band=single.band.double())
-    before = loss_terms(model, model.read(data.batch), data.targets)
+    before = loss_terms(model, data.batch, model.read(data.batch), data.targets)
     generator = torch.Generator().manual_seed(seed)
     sources = torch.randperm(4, generator=generator)
     places = torch.randperm(10, generator=generator)
@@ -81,7 +91,7 @@ def test_objective_is_invariant_under_the_order_of_sources_and_components(seed: 
         reference=data.batch.reference[:, places],
         valid=data.batch.valid[:, places],
     )
-    after = loss_terms(model, model.read(batch), targets)
+    after = loss_terms(model, batch, model.read(batch), targets)
     for a, b in zip(before, after, strict=True):
         assert torch.allclose(a, b, rtol=1e-9, atol=1e-9)
 
@@ -90,7 +100,7 @@ def test_bands_without_sources_or_components() -> None:
     data = Tensors.of(token_data(0, 20))
     empty = data.rows(torch.nonzero(data.count == 0)[:, 0])
     model = network()
-    terms = loss_terms(model, model.read(empty.batch), empty.targets)
+    terms = loss_terms(model, empty.batch, model.read(empty.batch), empty.targets)
     assert terms.nll.item() == 0.0
     assert terms.existence.item() > 0.0
     blank = empty.batch._replace(
@@ -119,7 +129,7 @@ def test_every_parameter_gets_a_gradient() -> None:
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.05 * torch.randn(p.shape, generator=generator))
-    terms = loss_terms(model, model.read(data.batch, generator), data.targets)
+    terms = loss_terms(model, data.batch, model.read(data.batch, generator), data.targets)
     terms.total(LossSettings()).backward()
     dead = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     # keys shifted by a constant do not change a softmax

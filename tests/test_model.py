@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slotflow.encoder import TokenLayer, pair_features
-from slotflow.model import SlotFlow, distinct_slots
+from slotflow.model import SlotFlow, distinct_choice, distinct_slots
 from slotflow.train import Tensors
 from tests.synthetic import BINS, token_data
 from tests.test_losses import SMALL, network
@@ -103,6 +105,25 @@ def test_distinct_slots_keep_the_likeliest_on_each_component() -> None:
     )
     expected = [[False, True, True, True, False], [True, False, False, False, False]]
     assert distinct_slots(reading).tolist() == expected
+
+
+def test_distinct_choice() -> None:
+    """By hand: the largest attention first, each component once while there are others."""
+    attention = torch.tensor([[[0.9, 0.1, 0.0], [0.8, 0.15, 0.05], [0.6, 0.3, 0.1]]])
+    every = torch.ones(1, 3, dtype=torch.bool)
+    assert distinct_choice(attention, every).tolist() == [[0, 2, 1]]
+    two = torch.tensor([[True, True, False]])
+    assert distinct_choice(attention, two).tolist() == [[0, 0, 1]]
+
+
+@given(st.integers(0, 1000))
+def test_distinct_choices_are_distinct(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    attention = torch.softmax(5 * torch.randn(6, 5, 9, generator=generator), dim=-1)
+    valid = torch.arange(9) < torch.randint(5, 10, (6, 1), generator=generator)
+    choice = distinct_choice(attention * valid[:, None], valid)
+    assert all(len(set(row)) == 5 for row in choice.tolist())
+    assert bool(torch.gather(valid, 1, choice).all())
 
 
 def test_pair_features_are_finite_and_antisymmetric_in_offset() -> None:
