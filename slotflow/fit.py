@@ -10,7 +10,7 @@ import numpy as np
 import scipy.fft
 
 from slotflow.parameters import FDOT_T2_PRIOR
-from slotflow.response import Complex, Float, ResponseGrid, _slow_basis
+from slotflow.response import Complex, Float, ResponseGrid, slow_kernel
 from slotflow.templates import SEARCH_FDOT_T2, Complex64
 
 MAX_ITERATIONS = 10
@@ -20,7 +20,7 @@ FDOT_T2_WIDTH = (FDOT_T2_PRIOR[1] - FDOT_T2_PRIOR[0]) / 12.0**0.5  # the uniform
 @numba.njit(cache=True)
 def _basis(x, centre, duration, times, positions, arm, window, scale, work, out):  # type: ignore[no-untyped-def]
     """Whitened A, E basis (2, 2 n) at x = (bin, ra, dec, fdot T^2)."""
-    _slow_basis(
+    slow_kernel(
         x[0] / duration, x[3] / duration**2, x[1], x[2], centre, duration, times, positions, arm,
         window, work,
     )  # fmt: skip

@@ -96,7 +96,7 @@ def _sincos(x):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, error_model="numpy")
-def _slow_basis(f0, fdot, ra, dec, centre, duration, times, positions, arm, window, out):  # type: ignore[no-untyped-def]
+def slow_kernel(f0, fdot, ra, dec, centre, duration, times, positions, arm, window, out):  # type: ignore[no-untyped-def]
     """Write the windowed slow responses (2 polarisations, 3 channels, n) to ``out``.
 
     Heterodyned at ``centre / duration``. The polarisation axis is (plus, cross), with
@@ -167,7 +167,7 @@ def _slow_basis(f0, fdot, ra, dec, centre, duration, times, positions, arm, wind
 @numba.njit(cache=True)
 def _slow_bases(intrinsic, centres, duration, times, positions, arm, window, out):  # type: ignore[no-untyped-def]
     for i in range(intrinsic.shape[0]):
-        _slow_basis(
+        slow_kernel(
             intrinsic[i, 0], intrinsic[i, 1], intrinsic[i, 2], intrinsic[i, 3], centres[i],
             duration, times, positions, arm, window, out[i],
         )  # fmt: skip
