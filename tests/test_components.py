@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slotflow.components import ComponentSearch, _separation
+from slotflow.components import FINE_HEIGHT, ComponentSearch, _separation
 from slotflow.config import ComponentSettings, ObservationSettings
 from slotflow.parameters import DEC, RA
 from slotflow.response import ResponseGrid, response
@@ -94,7 +94,7 @@ def test_noise_alone_gives_few_components_and_the_right_level(search: ComponentS
     rng = np.random.default_rng(2)
     results = [search(2.0 * noise(rng), FIRST, np.ones(2)) for _ in range(20)]
     assert np.mean([r.level for r in results]) == pytest.approx(4.0, rel=0.05)
-    assert np.mean([len(r.components) for r in results]) < 8
+    assert np.mean([len(r.components) for r in results]) < 5.5  # 3.9 over many
     assert all(2 * c < 45 for r in results for c in r.components["f_statistic"])
 
 
@@ -108,15 +108,18 @@ def test_band_equals_components_plus_residual(
     band = noise(rng)
     add(band, source_at(rng, 100.2, observation), 40.0, observation)
     out = search(band, FIRST, np.ones(2))
-    model = np.zeros((2, BINS + 128), dtype=complex)
+    model = np.zeros((2, BINS + 256), dtype=complex)
+    coarse = slow_grid.thinned(2)
     for c in out.components:
+        # loud components are fitted, and so subtracted, with all slow samples
+        grid = slow_grid if 2 * c["f_statistic"] > FINE_HEIGHT else coarse
         f0 = (FIRST + c["bin"]) / observation.duration
         intrinsic = np.array([[f0, c["fdot_t2"] / observation.duration**2, c["ra"], c["dec"]]])
-        basis, first = frequency_basis(intrinsic, slow_grid)
-        low = int(first[0]) - FIRST + 64
+        basis, first = frequency_basis(intrinsic, grid)
+        low = int(first[0]) - FIRST + 128
         part = c["plus"] * basis[0, 0] + c["cross"] * basis[0, 1]
-        model[:, low : low + 64] += part[:2]
-    rebuilt = out.residual + model[:, 64 : 64 + BINS]
+        model[:, low : low + grid.n] += part[:2]
+    rebuilt = out.residual + model[:, 128 : 128 + BINS]
     assert np.abs(rebuilt - band).max() < 1e-3 * np.abs(band).max()
 
 
@@ -130,7 +133,8 @@ def test_bank_statistic_is_the_projection_onto_the_true_response(
     slow_grid: ResponseGrid, observation: ObservationSettings
 ) -> None:
     """At a grid point and a bin's centre, F is the least-squares projection by NumPy's lstsq."""
-    bank = make_bank(FIRST + 128, slow_grid, 48, 33)
+    grid = slow_grid.thinned(2)
+    bank = make_bank(FIRST + 128, grid, 48, 33)
     rng = np.random.default_rng(4)
     band = noise(rng)
     out = np.empty((BINS, STEPS, 48), dtype=np.float32)
@@ -140,7 +144,7 @@ def test_bank_statistic_is_the_projection_onto_the_true_response(
     for point, row in ((3, 128), (17, 60), (40, 5)):
         f0 = (FIRST + row) / observation.duration
         fdot = 0.1 / observation.duration**2
-        basis, _ = frequency_basis(np.array([[f0, fdot, *bank.sky[point]]]), slow_grid)
+        basis, _ = frequency_basis(np.array([[f0, fdot, *bank.sky[point]]]), grid)
         columns = basis[0, :, :2, 32 - 16 : 32 + 17]
         low = row - 16
         cut = np.zeros((2, 33), dtype=complex)
