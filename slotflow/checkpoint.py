@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from slotflow import __version__
 from slotflow.components import SEARCH_VERSION
@@ -58,7 +58,8 @@ def save_model(path: Path, model: Model) -> None:
         "card": model.card,
     }
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    save_file(tensors, temporary, metadata={"slotflow": json.dumps(content)})
+    # through bytes, so that the file's mode is the user's own (save_file makes it private)
+    temporary.write_bytes(save(tensors, metadata={"slotflow": json.dumps(content)}))
     temporary.replace(path)
 
 
