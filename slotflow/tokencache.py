@@ -11,6 +11,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -156,6 +157,25 @@ def ensure_searched(
             progress(done, len(jobs))
 
 
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Let processes started meanwhile use one thread: NumPy's would fight for the cores.
+
+    BLAS reads these when it is loaded, so they must stand before a worker starts.
+    """
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
 def _run(
     data: TrainingSet,
     grid: ResponseGrid,
@@ -171,7 +191,10 @@ def _run(
         return
     context = multiprocessing.get_context("spawn")
     arguments = (data.directory, grid, settings)
-    with ProcessPoolExecutor(workers, context, _start_worker, arguments) as pool:
+    with (
+        _one_thread_each(),
+        ProcessPoolExecutor(workers, context, _start_worker, arguments) as pool,
+    ):
         for future in as_completed([pool.submit(_work, *job) for job in jobs]):
             yield future.result()
 
