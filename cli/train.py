@@ -43,7 +43,7 @@ def train(
     """Train a model on the training set in DIR (training-data where none is given).
 
     Where DIR holds nothing yet, the bands that the preset needs are simulated first. A simulation
-    or a run that was broken off goes on where it stopped. The default takes some six minutes on
+    or a run that was broken off goes on where it stopped. The default takes some five minutes on
     two cores without a GPU, simulation included.
 
     \b
