@@ -66,6 +66,8 @@ def main(model: Path | None, samples: int, quick: bool) -> None:
     path = data / "example.h5"
     result = posterior(read_observation(path), trained, fmin=low, fmax=high, samples=samples)
     truth = read_truth(path)
+    if truth is None:
+        raise click.ClickException(f"{path}: holds no truth")
     chosen = (truth.sources[:, F0] >= low) & (truth.sources[:, F0] < high) & (truth.snr >= 4.0)
     sources, snr = truth.sources[chosen], truth.snr[chosen]
     names = np.array(truth.names)[chosen]
