@@ -41,6 +41,14 @@ def check_orbit(observation: Observation, model: Model) -> tuple[str, ...]:
             f"{path}: t0 = {observation.t0!r} s: the model is for data that begin at"
             f" {model.grid.t0!r} s (the sky would be wrong by the orbit's advance)"
         )
+    # LDC files count t from the start whatever t0 is; any other first time is the start itself
+    if abs(observation.start) > EPOCH_TOLERANCE and (
+        abs(observation.start - observation.t0) > EPOCH_TOLERANCE
+    ):
+        raise InputError(
+            f"{path}: field 't': begins at {observation.start!r} s, but attribute 't0' is"
+            f" {observation.t0!r} s: the sky would be wrong by the orbit's advance"
+        )
     notes = []
     if observation.generation_from == "noise":
         notes.append(

@@ -165,10 +165,10 @@ def summary(result: Evaluation) -> dict[str, object]:
     for low, high in itertools.pairwise(SNR_EDGES):
         rows[f"{low:g}-{high:g}"] = _row(scores, (scores.snr >= low) & (scores.snr < high))
     by_distance = {
-        name: _row(scores, above & (scores.nearest >= low) & (scores.nearest < high))
+        name: _row(scores, above & (scores.nearest >= low) & ~(scores.nearest >= high))
         for name, low, high in (
             ("under 1 bin", 0.0, 1.0), ("1-4 bins", 1.0, 4.0), ("4-16 bins", 4.0, 16.0),
-            ("over 16 bins", 16.0, np.inf),
+            ("over 16 bins", 16.0, np.inf), ("none in the band", np.inf, np.nan),
         )
     }  # fmt: skip
     difference = np.abs(counts[:, 1] - counts[:, 0])

@@ -175,14 +175,16 @@ def _read(
         with torch.no_grad():
             reading = model.network.read(TokenBatch(*columns))
         probability = torch.sigmoid(reading.existence.double()).numpy()
-        probability = np.where(distinct_slots(reading).numpy(), probability, 0.0)
+        distinct = distinct_slots(reading).numpy()
+        probability = np.where(distinct, probability, 0.0)
         for row in range(len(part)):
             number = start + row
             tile, searched = plan[number], found[number]
             level_a, level_e = map(float, searched.level)
             expected = float(probability[row].sum())
             records.append(TileRecord(*tile, level_a, level_e, len(searched.snr), expected))
-            for slot in np.flatnonzero(probability[row] >= settings.min_probability):
+            likely = probability[row] >= settings.min_probability
+            for slot in np.flatnonzero(likely & distinct[row]):
                 if not len(searched.snr):
                     continue  # nothing to measure a source from
                 source = _sample(

@@ -49,6 +49,8 @@ def test_figures_of_a_known_network() -> None:
     assert figures["k_within_one"] == pytest.approx(0.6)
     assert figures["k_exact_all_above_10"] == pytest.approx(0.25)  # empty bands do not count
     assert figures["peak_overlap"] == 0.0
+    rows = figures["by_nearest_above_snr_10"].values()  # type: ignore[attr-defined]
+    assert sum(row["sources"] for row in rows) == 100  # each source in one row, lone ones too
     assert np.median(result.scores.offset) < 0.1
     assert (result.scores.offset > 1).mean() == 0.0
     place = np.sort(data.sources[4, :4, 0])

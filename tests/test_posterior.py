@@ -308,3 +308,21 @@ def test_ra_is_summarised_on_the_circle() -> None:
     source.samples[:, RA] = np.mod(np.random.default_rng(0).normal(0.0, 0.05, 500), 2 * np.pi)
     assert source.summary.lower[RA] > 6.0
     assert source.summary.upper[RA] < 0.3
+
+
+def test_a_series_that_begins_elsewhere_than_its_t0_is_refused(year: Observation) -> None:
+    """The second half of a longer file, cut out with the attributes of the whole."""
+    from slotflow.assumptions import check_orbit
+
+    moved = replace(year, start=year.t0 + 15_768_000.0)
+    with pytest.raises(InputError, match=r"field 't': begins at 15768000.0 s, but attribute 't0'"):
+        check_orbit(moved, untrained_model())
+    check_orbit(replace(year, start=year.t0), untrained_model())
+
+
+def test_no_component_is_reported_twice_whatever_the_threshold(year: Observation) -> None:
+    result = posterior(
+        year, untrained_model(), fmin=LOW, fmax=HIGH, samples=20, min_probability=0.0
+    )
+    assert result.sources
+    assert all(source.probability > 0.0 for source in result.sources)
