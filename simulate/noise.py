@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slotflow.config import ObservationSettings
-from slotflow.noise import Float, instrument_psd, total_psd
+from slotflow.noise import Float, model_psd
 
 
 class BandPsd(NamedTuple):
@@ -20,15 +20,11 @@ class BandPsd(NamedTuple):
 
 
 def band_psd(first_bin: int, bins: int, settings: ObservationSettings) -> BandPsd:
-    """Return the model densities of A, E, T at consecutive Fourier bins.
+    """Return the model densities of A, E, T at consecutive bins, in the settings' generation.
 
     Raises:
+        InputError: a bin outside the noise table.
         ValueError: a bin at or below zero frequency.
     """
     frequency = (first_bin + np.arange(bins)) / settings.duration
-    model, generation = settings.noise, settings.tdi_generation
-    return BandPsd(
-        first_bin,
-        instrument_psd(frequency, model=model, tdi_generation=generation),
-        total_psd(frequency, model=model, tdi_generation=generation),
-    )
+    return BandPsd(first_bin, *model_psd(frequency, settings))

@@ -4,8 +4,9 @@ Thin disc (surface density exponential in radius, sech^2 in height) and bulge, w
 
     dN/df = 5.3 per microhertz (f / 3 mHz)^(-11/3),
 
-inspirals driven by gravitational waves alone. It is not a catalogue: its numbers are chosen
-so that the unresolved part comes near the confusion fit of :mod:`slotflow.noise`.
+inspirals driven by gravitational waves alone. It is not a catalogue: its numbers
+(:class:`slotflow.config.PopulationSettings`) are chosen so that the unresolved part comes near the
+confusion fit of :mod:`slotflow.noise`.
 """
 
 from typing import Final, NamedTuple
@@ -13,21 +14,13 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from slotflow.config import PopulationSettings
 from slotflow.response import C
 
 Float = NDArray[np.float64]
 
-DENSITY_3MHZ: Final = 5.3e6  # binaries per hertz at 3 mHz
-SLOPE: Final = -11.0 / 3.0
-DISC_FRACTION: Final = 0.75
-DISC_SCALE: Final = 2.5  # kpc
-DISC_HEIGHT: Final = 0.3  # kpc
-BULGE_SCALE: Final = 0.5  # kpc
-SUN_RADIUS: Final = 8.1  # kpc
-CHIRP_MASS_MEAN: Final = 0.37  # solar masses
-CHIRP_MASS_SIGMA: Final = 0.12  # our choice
-CHIRP_MASS_RANGE: Final = (0.12, 0.62)  # symmetric, so that the mean stays
-
+REFERENCE_FREQUENCY: Final = 3e-3  # Hz, at which the density is given
+STANDARD: Final = PopulationSettings()
 SOLAR_MASS_SECONDS: Final = 4.925490947e-6  # G M_sun / c^3, s
 KPC_SECONDS: Final = 3.0856775814913673e19 / C
 
@@ -83,50 +76,66 @@ def chirp(f0: ArrayLike, chirp_mass: ArrayLike) -> Float:
     return np.asarray(96 / 5 * np.pi ** (8 / 3) * mass ** (5 / 3) * np.asarray(f0) ** (11 / 3))
 
 
-def expected_number(fmin: float, fmax: float) -> float:
+def expected_number(fmin: float, fmax: float, population: PopulationSettings = STANDARD) -> float:
     """Return the mean number of binaries between two frequencies in Hz."""
-    power = SLOPE + 1.0
-    scale = DENSITY_3MHZ * 3e-3 / power
-    return float(scale * ((fmax / 3e-3) ** power - (fmin / 3e-3) ** power))
+    power = population.slope + 1.0
+    scale = population.density * REFERENCE_FREQUENCY / power
+    high, low = fmax / REFERENCE_FREQUENCY, fmin / REFERENCE_FREQUENCY
+    return float(scale * (high**power - low**power))
 
 
-def draw_frequencies(rng: np.random.Generator, fmin: float, fmax: float, number: int) -> Float:
+def draw_frequencies(
+    rng: np.random.Generator,
+    fmin: float,
+    fmax: float,
+    number: int,
+    population: PopulationSettings = STANDARD,
+) -> Float:
     """Draw frequencies (Hz) between two bounds with the population's density: (number,)."""
-    power = SLOPE + 1.0
+    power = population.slope + 1.0
     low, high = fmin**power, fmax**power
     drawn = (low + (high - low) * rng.random(number)) ** (1.0 / power)
     return np.asarray(np.clip(drawn, fmin, fmax))
 
 
-def draw_members(rng: np.random.Generator, number: int) -> Members:
+def draw_members(
+    rng: np.random.Generator, number: int, population: PopulationSettings = STANDARD
+) -> Members:
     """Draw positions and chirp masses: ``number`` independent binaries."""
-    in_disc = rng.random(number) < DISC_FRACTION
-    radius = rng.gamma(2.0, DISC_SCALE, number)
+    in_disc = rng.random(number) < population.disc_fraction
+    radius = rng.gamma(2.0, population.disc_scale, number)
     azimuth = rng.uniform(0.0, 2.0 * np.pi, number)
-    height = DISC_HEIGHT * np.arctanh(rng.uniform(-1.0, 1.0, number))
+    height = population.disc_height * np.arctanh(rng.uniform(-1.0, 1.0, number))
     disc = np.stack([radius * np.cos(azimuth), radius * np.sin(azimuth), height])
-    bulge = BULGE_SCALE * rng.standard_normal((3, number))
+    bulge = population.bulge_scale * rng.standard_normal((3, number))
     position = np.where(in_disc, disc, bulge)
-    position[0] += SUN_RADIUS  # from the Sun; the Galaxy's centre lies at +x
+    position[0] += population.sun_radius  # from the Sun; the Galaxy's centre lies at +x
     distance = np.sqrt((position**2).sum(axis=0))
     x, y, z = GALACTIC_TO_ICRS @ (position / distance)
-    mass = _draw_chirp_masses(rng, number)
+    mass = _draw_chirp_masses(rng, number, population)
     return Members(
         np.mod(np.arctan2(y, x), 2 * np.pi), np.arcsin(np.clip(z, -1, 1)), distance, mass
     )
 
 
-def _draw_chirp_masses(rng: np.random.Generator, number: int) -> Float:
-    """Draw from a normal law cut symmetrically, by redrawing what falls outside."""
-    low, high = CHIRP_MASS_RANGE
-    mass = rng.normal(CHIRP_MASS_MEAN, CHIRP_MASS_SIGMA, number)
+def _draw_chirp_masses(
+    rng: np.random.Generator, number: int, population: PopulationSettings
+) -> Float:
+    """Draw from a normal law cut at both ends, by redrawing what falls outside."""
+    low, high = population.chirp_mass_min, population.chirp_mass_max
+    mean, sigma = population.chirp_mass_mean, population.chirp_mass_sigma
+    mass = rng.normal(mean, sigma, number)
     while (outside := (mass < low) | (mass > high)).any():
-        mass[outside] = rng.normal(CHIRP_MASS_MEAN, CHIRP_MASS_SIGMA, int(outside.sum()))
+        mass[outside] = rng.normal(mean, sigma, int(outside.sum()))
     return np.asarray(mass)
 
 
 def draw_galaxy(
-    rng: np.random.Generator, fmin: float, fmax: float, rate_scale: float = 1.0
+    rng: np.random.Generator,
+    fmin: float,
+    fmax: float,
+    rate_scale: float = 1.0,
+    population: PopulationSettings = STANDARD,
 ) -> Float:
     """Draw all binaries between two frequencies: (S, 8), S Poisson, in jaxgb's order.
 
@@ -135,6 +144,7 @@ def draw_galaxy(
         fmin: lower frequency, Hz.
         fmax: upper frequency, Hz.
         rate_scale: factor on the mean number.
+        population: who is in the Galaxy.
 
     Raises:
         ValueError: bounds that are not positive and in order, or a negative rate.
@@ -143,9 +153,9 @@ def draw_galaxy(
         raise ValueError(
             f"expected 0 < fmin <= fmax and rate_scale >= 0; got {fmin}, {fmax}, {rate_scale}"
         )
-    number = int(rng.poisson(rate_scale * expected_number(fmin, fmax)))
-    members = draw_members(rng, number)
-    f0 = draw_frequencies(rng, fmin, fmax, number)
+    number = int(rng.poisson(rate_scale * expected_number(fmin, fmax, population)))
+    members = draw_members(rng, number, population)
+    f0 = draw_frequencies(rng, fmin, fmax, number, population)
     columns = (
         f0,
         chirp(f0, members.chirp_mass),

@@ -13,33 +13,22 @@ import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
+from slotflow.channels import aet_to_xyz, xyz_to_aet
 from slotflow.config import PriorSettings
 from slotflow.errors import InputError
 from slotflow.noise import ARM_LENGTH, window_power, window_samples
 from slotflow.readers import Observation
 from slotflow.response import tdi2_factor
 
+__all__ = [
+    "BandSpectrum", "Spectrum", "Tile", "aet_to_xyz", "level", "spectrum", "tiles",
+    "trained_range", "whiten", "xyz_to_aet",
+]  # fmt: skip
+
 Float = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
 _COMMON_STEPS: Final = (60.0, 30.0, 20.0, 15.0, 10.0, 5.0, 2.5, 1.0)  # s, for a message
-_TO_AET: Final = np.array(
-    [
-        [-1.0 / math.sqrt(2.0), 0.0, 1.0 / math.sqrt(2.0)],
-        [1.0 / math.sqrt(6.0), -2.0 / math.sqrt(6.0), 1.0 / math.sqrt(6.0)],
-        [1.0 / math.sqrt(3.0), 1.0 / math.sqrt(3.0), 1.0 / math.sqrt(3.0)],
-    ]
-)
-
-
-def xyz_to_aet[T: (np.float64, np.complex128)](xyz: NDArray[T]) -> NDArray[T]:
-    """Return A = (Z-X)/sqrt2, E = (X-2Y+Z)/sqrt6, T = (X+Y+Z)/sqrt3: (3, n) -> (3, n)."""
-    return np.asarray(_TO_AET @ xyz)
-
-
-def aet_to_xyz[T: (np.float64, np.complex128)](aet: NDArray[T]) -> NDArray[T]:
-    """Invert :func:`xyz_to_aet` (an orthogonal matrix): (3, n) -> (3, n)."""
-    return np.asarray(_TO_AET.T @ aet)
 
 
 class BandSpectrum(NamedTuple):

@@ -7,11 +7,21 @@ import re
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from pydantic import ValidationError
+
+from slotflow.config import ObservationSettings, PopulationSettings, PriorSettings, Settings
 from slotflow.errors import InputError
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 SAMPLE_GROUP: Final = 64  # consecutive samples that share a pool of foreground responses
+SHARD_SIZE: Final = 512  # samples in a shard, unless asked for otherwise
 MANIFEST: Final = "manifest.json"
+#: The sections of the settings that a training set depends on.
+SECTIONS: Final[dict[str, type[Settings]]] = {
+    "observation": ObservationSettings,
+    "prior": PriorSettings,
+    "population": PopulationSettings,
+}
 
 
 class ShardEntry(NamedTuple):
@@ -55,6 +65,29 @@ def replace(path: Path, temporary: Path) -> None:
     with temporary.open("rb+") as file:
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def complete_settings(directory: Path, manifest: Manifest) -> dict[str, Any]:
+    """Return the stored settings, validated; what an older manifest lacks is its default.
+
+    Raises:
+        InputError: naming the manifest and each setting that cannot be.
+    """
+    path, settings = directory / MANIFEST, manifest.settings
+    for name in [n for n in settings if n not in SECTIONS]:
+        raise InputError(f"{path}: settings: {name}: no such section")
+    complete = {}
+    for name, section in SECTIONS.items():
+        try:
+            complete[name] = section.model_validate(settings.get(name, {})).model_dump(mode="json")
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(str(part) for part in (name, *e['loc']))}: {e['msg']}"
+                f" (got {e['input']!r:.80})"
+                for e in error.errors()
+            )
+            raise InputError(f"{path}: settings: {problems}") from error
+    return complete
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

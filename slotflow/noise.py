@@ -11,12 +11,15 @@ This module needs NumPy and SciPy alone: training draws its noise here.
 """
 
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import scipy.fft
 import scipy.signal
 from numpy.typing import ArrayLike, NDArray
+
+from slotflow.config import ObservationSettings
+from slotflow.noise_table import interpolated_density
 
 Float = NDArray[np.float64]
 
@@ -64,6 +67,8 @@ def instrument_psd(
     arm_length: float = ARM_LENGTH,
     model: str = "scirdv1",
     tdi_generation: str = "1.5",
+    oms_scale: float = 1.0,
+    acceleration_scale: float = 1.0,
 ) -> Float:
     """Return the instrument's S_A, S_E, S_T, one-sided, 1/Hz: (3, n).
 
@@ -72,6 +77,8 @@ def instrument_psd(
         arm_length: the one arm length, metres.
         model: ``scirdv1`` (15 pm) or ``scirdv1_10pm``.
         tdi_generation: ``"1.5"`` or ``"2.0"``.
+        oms_scale: factor on the amplitude of the optical metrology noise.
+        acceleration_scale: factor on the amplitude of the acceleration noise.
 
     Raises:
         ValueError: a frequency that is not positive, an unknown model or generation.
@@ -83,6 +90,7 @@ def instrument_psd(
     oms = _OMS[model] ** 2 * (1.0 + (2e-3 / f) ** 4) * (2.0 * np.pi * f / C) ** 2
     acc = _ACCELERATION**2 * (1.0 + (0.4e-3 / f) ** 2) * (1.0 + (f / 8e-3) ** 4)
     acc = acc / (2.0 * np.pi * f * C) ** 2
+    oms, acc = oms * oms_scale**2, acc * acceleration_scale**2
     cos, sin2 = np.cos(x), np.sin(x) ** 2
     s_a = 8.0 * sin2 * ((2.0 + cos) * oms + 2.0 * (3.0 + 2.0 * cos + np.cos(2.0 * x)) * acc)
     s_t = 16.0 * sin2 * ((1.0 - cos) * oms + 8.0 * np.sin(0.5 * x) ** 4 * acc)
@@ -138,6 +146,78 @@ def total_psd(
     return psd
 
 
+class NoiseScales(NamedTuple):
+    """Factors on the amplitudes of the noises; ``all`` on those of the whole instrument."""
+
+    oms: float = 1.0
+    acceleration: float = 1.0
+    all: float = 1.0
+
+
+class ModelPsd(NamedTuple):
+    """Densities of A, E, T in an observation's own TDI generation, each (3, n), 1/Hz."""
+
+    instrument: Float
+    total: Float
+
+
+def model_psd(
+    frequency: ArrayLike, settings: ObservationSettings, scales: NoiseScales | None = None
+) -> ModelPsd:
+    """Return the densities of an observation: its instrument's, and with the confusion.
+
+    With ``foreground: false`` the two are equal. A noise table is interpolated linearly in the
+    logarithms.
+
+    Args:
+        frequency: (n,) positive frequencies, Hz.
+        settings: the observation.
+        scales: of the noises, all 1 where None.
+
+    Raises:
+        InputError: a frequency outside the noise table.
+        ValueError: a frequency that is not positive.
+    """
+    f = _positive(frequency)
+    scales = NoiseScales() if scales is None else scales
+    arm, generation = settings.arm_length, settings.tdi_generation
+    if settings.noise == "table":
+        instrument = _tabulated(f, settings)
+    else:
+        instrument = instrument_psd(
+            f, arm, settings.noise, generation, scales.oms, scales.acceleration
+        )
+    instrument = instrument * scales.all**2
+    total = instrument.copy()
+    if settings.foreground:
+        total[:2] += confusion_psd(f, arm, settings.duration, generation)
+    return ModelPsd(instrument, total)
+
+
+def standard_psd(frequency: ArrayLike, settings: ObservationSettings) -> Float:
+    """Return the total model density in TDI 1.5, by which a band is whitened: (3, n), 1/Hz.
+
+    Bands of another generation are mapped to it (:mod:`slotflow.channels`), their density too.
+
+    Args:
+        frequency: (n,) positive frequencies, Hz.
+        settings: the observation.
+
+    Raises:
+        InputError: a frequency outside the noise table.
+    """
+    f = _positive(frequency)
+    factor = _generation_factor(2.0 * np.pi * f * settings.arm_length / C, settings.tdi_generation)
+    return np.asarray(model_psd(f, settings).total / factor)
+
+
+def _tabulated(f: Float, settings: ObservationSettings) -> Float:
+    table = settings.noise_table
+    if table is None:
+        raise ValueError("the noise table was not read: use pinned settings")
+    return interpolated_density(f, np.array(table), settings.noise_file or "noise table")
+
+
 @lru_cache(maxsize=16)
 def window_samples(tukey: float, samples: int) -> Float:
     """Return the periodic Tukey window of that tapered fraction: (samples,), read-only."""
@@ -152,25 +232,33 @@ def window_power(tukey: float) -> float:
 
 
 def draw_noise(
-    rng: np.random.Generator, psd_ratio: NDArray[np.floating], tukey: float
+    rng: np.random.Generator,
+    psd_ratio: NDArray[np.floating],
+    tukey: float,
+    mask: Float | None = None,
 ) -> NDArray[np.complex64]:
     """Draw whitened Gaussian noise with the window's correlation between bins.
 
     White noise on a circle of half as many bins again, so that the two ends of the band do
-    not touch, is multiplied by the window in the time domain.
+    not touch, is multiplied by the window in the time domain; with gaps, on a circle of as many
+    bins as the mask has samples, so that what they spread from other bins is there.
 
     Args:
         rng: source of the randomness.
         psd_ratio: (channels, K) density of the noise over the density used for whitening.
         tukey: tapered fraction of the window.
+        mask: (M,) the gaps' factor over the observation, M more than K.
 
     Returns:
         (channels, K) complex64 with ``E|n|^2 = psd_ratio``.
     """
     channels, bins = psd_ratio.shape
-    circle = scipy.fft.next_fast_len(bins + max(64, bins // 2))
-    window = window_samples(tukey, circle)
-    white = rng.standard_normal((channels, circle, 2)).view(np.complex128)[..., 0]
+    if mask is None:
+        circle = scipy.fft.next_fast_len(bins + max(64, bins // 2))
+        window = window_samples(tukey, circle)
+    else:
+        window = window_samples(tukey, mask.size) * mask
+    white = rng.standard_normal((channels, window.size, 2)).view(np.complex128)[..., 0]
     noise = scipy.fft.fft(window * scipy.fft.ifft(white, axis=-1), axis=-1)[:, :bins]
     noise *= np.sqrt(psd_ratio * (0.5 / np.mean(window**2)))
     return np.asarray(noise, dtype=np.complex64)

@@ -20,7 +20,7 @@ from slotflow.checkpoint import Model
 from slotflow.components import ComponentSearch
 from slotflow.errors import InputError, NonFiniteError
 from slotflow.model import Reading, TokenBatch, distinct_slots
-from slotflow.noise import total_psd
+from slotflow.noise import standard_psd
 from slotflow.parameters import AMPLITUDE, F0, PARAMETERS, other_image, wrap
 from slotflow.readers import Observation
 from slotflow.results import (
@@ -147,7 +147,7 @@ def _search(
     for done, tile in enumerate(plan):
         first = tile.first_bin
         frequency = (first + np.arange(prior.bins)) / duration
-        density = total_psd(frequency, model=ours.noise)
+        density = standard_psd(frequency, ours)
         with np.errstate(over="ignore", invalid="ignore"):  # check_level says it better
             band = whiten(transformed.band(first, prior.bins).data, density, duration, ours.tukey)
             measured = level(band[:2])

@@ -2,11 +2,13 @@
 
 A directory holds ``manifest.json`` and ``shard-00000.h5`` and so on. A band is stored
 without noise: the bright sources' part and the foreground, whitened, in A, E and T (T
-carries no signal, so it is zero); the instrument's noise is drawn when the band is read.
+carries no signal, so it is zero) or X, Y and Z; the instrument's noise is drawn when the band
+is read, and so is the mask of its gaps.
 
 Each shard holds, for its rows, ``first_bin``, ``signal`` and ``foreground`` (rows, 3, K),
 ``sources`` (rows, K_max, 8) padded with NaN, ``snr`` (rows, K_max), ``count``, ``outside``
-(rows, n, 8), ``outside_count``, ``rate_scale``, ``members`` and ``removed``.
+(rows, n, 8), ``outside_count``, ``rate_scale``, ``members``, ``removed``, ``oms_scale``,
+``acceleration_scale`` and ``noise_scale``.
 """
 
 import os
@@ -20,8 +22,10 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from slotflow.channels import from_standard, is_standard, to_standard
 from slotflow.config import ObservationSettings, PriorSettings
 from slotflow.errors import InputError, NonFiniteError
+from slotflow.gaps import band_mask
 from slotflow.hdf5 import find
 from slotflow.manifest import (
     MANIFEST,
@@ -32,7 +36,7 @@ from slotflow.manifest import (
     replace,
     shard_name,
 )
-from slotflow.noise import draw_noise, instrument_psd, total_psd
+from slotflow.noise import NoiseScales, draw_noise, model_psd
 
 OUTSIDE_MAX: Final = 24  # bright sources outside the window that are recorded
 NOISE_STREAM: Final = 1000
@@ -60,6 +64,9 @@ class Band:
         rate_scale: factor on the mean number of foreground members.
         members: binaries in the foreground.
         removed: binaries left out of it for their SNR.
+        oms_scale: factor on the amplitude of the optical metrology noise.
+        acceleration_scale: on that of the acceleration noise.
+        noise_scale: on that of all instrument noise.
     """
 
     first_bin: int
@@ -73,6 +80,9 @@ class Band:
     rate_scale: float
     members: int
     removed: int
+    oms_scale: float = 1.0
+    acceleration_scale: float = 1.0
+    noise_scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,9 @@ class Arrays:
     rate_scale: Float
     members: Int
     removed: Int
+    oms_scale: Float
+    acceleration_scale: Float
+    noise_scale: Float
 
 
 def _names(record: type[Band] | type[Arrays]) -> list[str]:
@@ -131,13 +144,53 @@ def _check_finite(values: NDArray[Any], path: Path, first_row: int, name: str) -
         raise NonFiniteError(f"{path}: sample {row} of the shard: {name} is not finite")
 
 
+def check_layout(file: Any, path: Path, rows: int, prior: PriorSettings) -> None:
+    """Check an open shard's schema, data sets, shapes and types.
+
+    Args:
+        file: the open HDF5 file.
+        path: its name, for messages.
+        rows: samples that it must hold.
+        prior: of the training set.
+
+    Raises:
+        InputError: naming the file and what is not as it must be.
+    """
+    version = file.attrs.get("schema_version")
+    if version != SCHEMA_VERSION:
+        raise InputError(f"{path}: schema_version: expected {SCHEMA_VERSION}; got {version!r}")
+    bins, most = prior.bins, prior.max_sources
+    shapes: dict[str, tuple[int, ...]] = {
+        "signal": (3, bins),
+        "foreground": (3, bins),
+        "sources": (most, 8),
+    }
+    shapes |= {"snr": (most,), "outside": (OUTSIDE_MAX, 8)}
+    for name in _names(Band):
+        dataset = find(file, name)
+        if not isinstance(dataset, h5py.Dataset):
+            raise InputError(f"{path}: data set {name!r} is missing")
+        if dataset.is_virtual or dataset.external:
+            raise InputError(f"{path}: {name}: its data lie in other files")
+        expected = (rows, *shapes.get(name, ()))
+        if dataset.shape != expected:
+            raise InputError(f"{path}: {name}: expected shape {expected}; got {dataset.shape}")
+        kinds = "c" if name in ("signal", "foreground") else "fi"
+        if dataset.dtype.kind not in kinds:
+            raise InputError(f"{path}: {name}: unexpected type {dataset.dtype}")
+
+
 @lru_cache(maxsize=1024)
-def _noise_ratio(settings: ObservationSettings, first_bin: int, bins: int) -> Float:
-    """Return instrument over total model density at a band's bins: (3, bins)."""
+def _noise_ratio(
+    settings: ObservationSettings, first_bin: int, bins: int, scales: NoiseScales
+) -> Float:
+    """Return instrument over model density at a band's bins, in A, E, T: (3, bins).
+
+    The bands are whitened by the density with all scales 1, whatever a band's own are.
+    """
     frequency = (first_bin + np.arange(bins)) / settings.duration
-    model, generation = settings.noise, settings.tdi_generation
-    instrument = instrument_psd(frequency, model=model, tdi_generation=generation)
-    return np.asarray(instrument / total_psd(frequency, model=model, tdi_generation=generation))
+    noise = model_psd(frequency, settings, scales).instrument
+    return np.asarray(noise / model_psd(frequency, settings).total)
 
 
 class TrainingSet:
@@ -212,36 +265,12 @@ class TrainingSet:
             except OSError as error:
                 raise InputError(f"{path}: not a readable HDF5 file: {error}") from error
             try:
-                self._check_shard(file, path, entry.rows)
+                check_layout(file, path, entry.rows, self.prior)
             except InputError:
                 file.close()
                 raise
             self._files[number] = file
         return self._files[number]
-
-    def _check_shard(self, file: Any, path: Path, rows: int) -> None:
-        version = file.attrs.get("schema_version")
-        if version != SCHEMA_VERSION:
-            raise InputError(f"{path}: schema_version: expected {SCHEMA_VERSION}; got {version!r}")
-        bins, most = self.prior.bins, self.prior.max_sources
-        shapes: dict[str, tuple[int, ...]] = {
-            "signal": (3, bins),
-            "foreground": (3, bins),
-            "sources": (most, 8),
-        }
-        shapes |= {"snr": (most,), "outside": (OUTSIDE_MAX, 8)}
-        for name in _names(Band):
-            dataset = find(file, name)
-            if not isinstance(dataset, h5py.Dataset):
-                raise InputError(f"{path}: data set {name!r} is missing")
-            if dataset.is_virtual or dataset.external:
-                raise InputError(f"{path}: {name}: its data lie in other files")
-            expected = (rows, *shapes.get(name, ()))
-            if dataset.shape != expected:
-                raise InputError(f"{path}: {name}: expected shape {expected}; got {dataset.shape}")
-            kinds = "c" if name in ("signal", "foreground") else "fi"
-            if dataset.dtype.kind not in kinds:
-                raise InputError(f"{path}: {name}: unexpected type {dataset.dtype}")
 
     def _read(self, number: int, name: str, rows: slice) -> NDArray[Any]:
         """Read rows of a shard.
@@ -296,16 +325,39 @@ class TrainingSet:
         empty = np.empty((0, 3, self.prior.bins), dtype=np.complex64)
         return np.concatenate(parts) if parts else empty
 
+    def standard_bands(self, start: int, stop: int, draw: int = 0) -> Complex64:
+        """Return :meth:`bands` as whitened A, E, T of TDI 1.5, whatever the set holds."""
+        data = self.bands(start, stop, draw)
+        if is_standard(self.observation):
+            return data
+        for band, first in zip(data, self.first_bins(start, stop), strict=True):
+            band[:] = to_standard(band.astype(np.complex128), int(first), self.observation)
+        return data
+
     def _rows(self, number: int, rows: slice, index: int, draw: int) -> Complex64:
         first_bin = self._read(number, "first_bin", rows)
+        scales = [
+            self._read(number, name, rows)
+            for name in ("oms_scale", "acceleration_scale", "noise_scale")
+        ]
         data = np.empty((len(first_bin), 3, self.prior.bins), dtype=np.complex64)
         for i, k in enumerate(first_bin):
-            rng = np.random.default_rng([self.seed, index + i, NOISE_STREAM + draw])
-            ratio = _noise_ratio(self.observation, int(k), self.prior.bins)
-            data[i] = draw_noise(rng, ratio, self.observation.tukey)
+            own = NoiseScales(*(float(column[i]) for column in scales))
+            data[i] = self._noise(index + i, int(k), own, draw)
         data += self._read(number, "signal", rows)
         data += self._read(number, "foreground", rows)
         return data
+
+    def _noise(self, index: int, first_bin: int, scales: NoiseScales, draw: int) -> Complex64:
+        """Draw the instrument's noise of a band, in the set's own channels: (3, K)."""
+        settings = self.observation
+        rng = np.random.default_rng([self.seed, index, NOISE_STREAM + draw])
+        ratio = _noise_ratio(settings, first_bin, self.prior.bins, scales)
+        noise = draw_noise(rng, ratio, settings.tukey, band_mask(settings, self.seed, index))
+        if is_standard(settings):
+            return noise
+        own = from_standard(noise.astype(np.complex128), first_bin, settings)
+        return own.astype(np.complex64)
 
     def shard_ranges(self) -> list[tuple[int, int]]:
         """Return the first sample of each shard and the one after its last."""
@@ -314,7 +366,12 @@ class TrainingSet:
 
     def first_bins(self, start: int, stop: int) -> Int:
         """Return the first Fourier bins of samples ``start..stop-1``."""
-        return self.arrays().first_bin[start:stop]
+        parts = [
+            self._read(number, "first_bin", slice(max(start - low, 0), min(stop, high) - low))
+            for number, (low, high) in enumerate(self.shard_ranges())
+            if low < stop and start < high
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
     def arrays(self) -> Arrays:
         """Return the labels of all samples."""

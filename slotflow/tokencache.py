@@ -22,7 +22,7 @@ from scipy.optimize import linear_sum_assignment
 from slotflow.components import COMPONENT_DTYPE, SEARCH_VERSION, ComponentSearch, ComponentSet
 from slotflow.config import ComponentSettings, ObservationSettings, PriorSettings
 from slotflow.errors import InputError
-from slotflow.noise import total_psd, window_power
+from slotflow.noise import standard_psd, window_power
 from slotflow.parameters import (
     AMPLITUDE,
     DEC,
@@ -72,7 +72,7 @@ class TokenData(NamedTuple):
 def band_sigma(observation: ObservationSettings, first_bin: int, bins: int) -> Float:
     """Return (2,) the whitening's divisor in A and E at a band's centre, sqrt(S T mean w^2 / 2)."""
     frequency = np.array([(first_bin + 0.5 * bins) / observation.duration])
-    psd = total_psd(frequency, model=observation.noise)[:2, 0]
+    psd = standard_psd(frequency, observation)[:2, 0]
     return np.asarray(np.sqrt(psd * 0.5 * observation.duration * window_power(observation.tukey)))
 
 
@@ -91,7 +91,7 @@ def cache_path(data: TrainingSet, shard: int, settings: ComponentSettings, draw:
 def _search_rows(
     data: TrainingSet, search: ComponentSearch, start: int, stop: int, draw: int, path: Path
 ) -> None:
-    bands = data.bands(start, stop, draw)
+    bands = data.standard_bands(start, stop, draw)
     firsts = data.first_bins(start, stop)
     capacity = search.settings.max_components
     records = np.zeros((stop - start, capacity), dtype=COMPONENT_DTYPE)

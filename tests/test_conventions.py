@@ -7,7 +7,19 @@ from astropy.coordinates import SkyCoord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slotflow.conventions import LDC_COLUMNS, TO_ECLIPTIC, from_ldc, to_ldc
+from slotflow.conventions import (
+    FASTGB_COLUMNS,
+    GBGPU_COLUMNS,
+    LDC_COLUMNS,
+    TO_ECLIPTIC,
+    at_epoch,
+    from_fastgb,
+    from_gbgpu,
+    from_ldc,
+    to_fastgb,
+    to_gbgpu,
+    to_ldc,
+)
 
 Float = np.ndarray
 
@@ -109,7 +121,8 @@ def test_phase_and_plain_columns() -> None:
     phase = columns["InitialPhase"]
     assert phase.min() >= 0.0
     assert phase.max() < 2 * np.pi
-    np.testing.assert_allclose(np.exp(1j * phase), np.exp(-1j * sources[:, 7]), atol=1e-14)
+    # the LDC's GB_fdot has 2 pi f t + pi fdot t^2 - InitialPhase, as we have
+    np.testing.assert_allclose(np.exp(1j * phase), np.exp(1j * sources[:, 7]), atol=1e-14)
     np.testing.assert_array_equal(columns["Frequency"], sources[:, 0])
     np.testing.assert_array_equal(columns["FrequencyDerivative"], sources[:, 1])
     np.testing.assert_array_equal(columns["Amplitude"], sources[:, 2])
@@ -161,8 +174,125 @@ def test_both_ways_near_the_poles(
     assert 0.0 <= back[0, 3] < 2 * np.pi
 
 
+def test_columns_of_other_codes() -> None:
+    """Each column under its own name, against the LDC's columns."""
+    sources = _sources()
+    ldc = to_ldc(sources)
+    gbgpu = dict(zip(GBGPU_COLUMNS, to_gbgpu(sources).T, strict=True))
+    fastgb = dict(zip(FASTGB_COLUMNS["ecliptic"], to_fastgb(sources).T, strict=True))
+    names = {
+        "A": "Amplitude",
+        "f0": "Frequency",
+        "fdot": "FrequencyDerivative",
+        "iota": "Inclination",
+        "psi": "Polarization",
+        "lambda": "EclipticLongitude",
+        "beta": "EclipticLatitude",
+    }
+    for ours, theirs in names.items():
+        np.testing.assert_array_equal(gbgpu[ours], ldc[theirs])
+        np.testing.assert_array_equal(fastgb[ours], ldc[theirs])
+    np.testing.assert_array_equal(fastgb["phi0"], ldc["InitialPhase"])
+    np.testing.assert_allclose(np.exp(1j * (gbgpu["phi0"] + sources[:, 7])), 1.0, atol=1e-12)
+    np.testing.assert_array_equal(gbgpu["fddot"], 0.0)
+    icrs = dict(zip(FASTGB_COLUMNS["icrs"], to_fastgb(sources, "icrs").T, strict=True))
+    order = ("f0", "fdot", "A", "ra", "dec", "psi", "iota", "phi0")
+    np.testing.assert_array_equal(np.stack([icrs[name] for name in order], axis=-1), sources)
+
+
+def _invariants(source: Float) -> list[Float]:
+    """What a signal is made of, without the angles that lose meaning near the poles."""
+    f0, fdot, amplitude, ra, dec, psi, iota, phi0 = source
+    tensor = _tensor(ra, dec, psi, iota) * np.exp(-1j * phi0)
+    direction = np.array([np.cos(dec) * np.cos(ra), np.cos(dec) * np.sin(ra), np.sin(dec)])
+    return [f0 / 2e-3, fdot / 1e-16, amplitude / 1e-22, direction, tensor]
+
+
+def _assert_same_signal(one: Float, other: Float, tolerance: float = 1e-11) -> None:
+    for a, b in zip(_invariants(one), _invariants(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance)
+
+
+anywhere = st.tuples(
+    angles,  # longitude
+    st.tuples(distances, st.sampled_from([-1.0, 1.0])).map(lambda d: d[1] * (np.pi / 2 - d[0])),
+    st.floats(0.0, np.pi, exclude_max=True),  # psi
+    st.floats(0.0, np.pi),  # iota
+    angles,  # phi0
+    st.floats(5e-4, 8e-3),
+    st.floats(-1e-16, 1e-16),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(anywhere, st.booleans(), st.floats(-2e8, 2e8))
+def test_gbgpu_both_ways(values: tuple[float, ...], ecliptic: bool, t0: float) -> None:
+    """From either side, near either frame's poles, at any epoch."""
+    longitude, latitude, psi, iota, phi0, f0, fdot = values
+    source = np.array([[f0, fdot, 1e-22, longitude, latitude, psi, iota, phi0]])
+    if ecliptic:
+        source = from_gbgpu(np.array([[1e-22, f0, fdot, 0, phi0, iota, psi, longitude, latitude]]))
+    there = to_gbgpu(source, t0)
+    back = from_gbgpu(there, t0)
+    _assert_same_signal(back[0], source[0], 1e-8)  # 2 pi f t0 is known to 1e-9
+    again = to_gbgpu(back, t0)
+    assert np.abs(again[:, :4] - there[:, :4]).max() <= 1e-17
+    for low, high, column in ((0, 2 * np.pi, 4), (0, np.pi, 6), (0, 2 * np.pi, 7)):
+        assert low <= there[0, column] < high
+
+
+@settings(deadline=None, max_examples=300)
+@given(anywhere, st.booleans(), st.sampled_from(["ecliptic", "icrs"]))
+def test_fastgb_both_ways(values: tuple[float, ...], theirs: bool, frame: str) -> None:
+    longitude, latitude, psi, iota, phi0, f0, fdot = values
+    source = np.array([[f0, fdot, 1e-22, longitude, latitude, psi, iota, phi0]])
+    if theirs:
+        source = from_fastgb(source[:, [0, 1, 2, 4, 3, 5, 6, 7]], frame)
+    there = to_fastgb(source, frame)
+    _assert_same_signal(from_fastgb(there, frame)[0], source[0])
+    for high, column in ((2 * np.pi, 4), (np.pi, 5), (2 * np.pi, 7)):
+        assert 0.0 <= there[0, column] < high
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.floats(-1e8, 1e8), st.floats(-1e8, 1e8), st.floats(5e-4, 8e-3), st.floats(-1e-15, 1e-15))
+def test_epochs(first: float, second: float, f0: float, fdot: float) -> None:
+    """The phase of every later moment stays, and two steps are one."""
+    source = np.array([[f0, fdot, 1e-22, 1.0, 0.3, 0.2, 1.1, 0.7]])
+    moved = at_epoch(source, first)
+    for t in (-1e6, 0.0, 3e7):
+        before = 2 * np.pi * f0 * t + np.pi * fdot * t**2 - 0.7
+        u = t - first  # the same moment on the new clock
+        after = 2 * np.pi * moved[0, 0] * u + np.pi * fdot * u**2 - moved[0, 7]
+        assert abs(np.exp(1j * before) - np.exp(1j * after)) < 1e-7
+    np.testing.assert_array_equal(moved[0, 1:7], source[0, 1:7])
+    _assert_same_signal(at_epoch(moved, second)[0], at_epoch(source, first + second)[0], 1e-7)
+    _assert_same_signal(at_epoch(moved, -first)[0], source[0], 1e-8)
+
+
 def test_shapes_are_checked() -> None:
     with pytest.raises(ValueError, match=r"expected sources of shape \(S, 8\); got \(8,\)"):
         to_ldc(np.ones(8))
     with pytest.raises(KeyError, match="Amplitude"):
         from_ldc({})
+    for call in (to_gbgpu, to_fastgb, from_fastgb):
+        with pytest.raises(ValueError, match=r"\(S, 8\); got \(3, 7\)"):
+            call(np.ones((3, 7)))
+    with pytest.raises(ValueError, match=r"\(S, 9\); got \(3, 8\)"):
+        from_gbgpu(np.ones((3, 8)))
+    with pytest.raises(ValueError, match="fddot = 0; got 1 Hz"):
+        from_gbgpu(np.ones((3, 9)))
+    for convert in (to_fastgb, from_fastgb):
+        with pytest.raises(ValueError, match="'galactic'"):
+            convert(np.ones((3, 8)), "galactic")
+
+
+def test_nothing_is_changed_in_place() -> None:
+    sources = _sources(5)
+    kept = sources.copy()
+    to_ldc(sources), to_gbgpu(sources, 1e7), to_fastgb(sources), at_epoch(sources, 1e7)
+    np.testing.assert_array_equal(sources, kept)
+    parameters = to_gbgpu(sources)
+    kept = parameters.copy()
+    from_gbgpu(parameters, 1e7)
+    np.testing.assert_array_equal(parameters, kept)

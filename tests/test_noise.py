@@ -13,14 +13,106 @@ from slotflow.response import tdi2_factor
 ARM = 2.5e9
 
 
-def test_instrument_psd_has_the_reference_values() -> None:
-    f = np.array([1e-3, 2e-3, 3e-3, 5e-3])
-    # lisatools 1.2.8 (A1TDISens, scirdv1) and segwo + pytdi
-    expected = [8.84e-43, 8.99e-43, 1.30e-42, 4.77e-42]
-    psd = noise.instrument_psd(f)
-    np.testing.assert_allclose(psd[0], expected, rtol=3e-3)
-    np.testing.assert_array_equal(psd[0], psd[1])
-    assert (psd[2, :2] < 0.01 * psd[0, :2]).all()  # T is a null channel at low frequency
+def test_t_is_a_null_channel_at_low_frequency() -> None:
+    psd = noise.instrument_psd([1e-3, 2e-3])
+    assert (psd[2] < 0.01 * psd[0]).all()
+
+
+#: From lisaanalysistools 1.2.8: ``lisatools.sensitivity.<class>.get_Sn(FREQUENCY, model=...)``, its
+#: models ``scirdv1`` (15 pm) and ``proposal`` (10 pm, the same accelerations). E's are A's.
+FREQUENCY = np.array([1e-4, 3e-4, 6e-4, 1e-3, 1.5e-3, 2e-3, 3e-3, 5e-3, 1e-2, 1.7e-2, 2e-2])
+LISATOOLS_INSTRUMENT = {
+    ("scirdv1", "A1TDISens"): [
+        1.146868e-41, 1.960837e-42, 1.069851e-42, 8.844449e-43, 8.499920e-43, 8.988529e-43,
+        1.303608e-42, 4.765437e-42, 5.864149e-41, 3.705806e-40, 6.040786e-40,
+    ],
+    ("scirdv1", "T1TDISens"): [
+        9.541799e-49, 8.594146e-48, 3.466731e-47, 1.016770e-46, 2.839565e-46, 7.662693e-46,
+        5.183921e-45, 9.309276e-44, 5.331360e-42, 1.030658e-40, 2.392490e-40,
+    ],
+    ("scirdv1", "A2TDISens"): [
+        5.037509e-45, 7.749244e-45, 1.689553e-44, 3.870783e-44, 8.331743e-44, 1.556319e-43,
+        4.986007e-43, 4.771422e-42, 1.760717e-40, 1.417500e-39, 1.809199e-39,
+    ],
+    ("scirdv1", "T2TDISens"): [
+        4.191145e-52, 3.396413e-50, 5.474804e-49, 4.449904e-48, 2.783382e-47, 1.326757e-46,
+        1.982733e-45, 9.320968e-44, 1.600746e-41, 3.942348e-40, 7.165444e-40,
+    ],
+    ("proposal", "A1TDISens"): [
+        1.141080e-41, 1.902931e-42, 1.011527e-42, 8.230276e-43, 7.740282e-43, 7.837191e-43,
+        9.569977e-43, 2.524810e-42, 2.708053e-41, 1.687894e-40, 2.744103e-40,
+    ],
+    ("proposal", "T1TDISens"): [
+        4.244765e-49, 3.824868e-48, 1.545134e-47, 4.546006e-47, 1.274654e-46, 3.444395e-46,
+        2.323335e-45, 4.153796e-44, 2.376496e-42, 4.608514e-41, 1.071829e-40,
+    ],
+    ("proposal", "A2TDISens"): [
+        5.012085e-45, 7.520399e-45, 1.597445e-44, 3.601989e-44, 7.587135e-44, 1.356971e-43,
+        3.660301e-43, 2.527981e-42, 8.130956e-41, 6.456331e-40, 8.218514e-40,
+    ],
+    ("proposal", "T2TDISens"): [
+        1.864473e-52, 1.511591e-50, 2.440139e-49, 1.989564e-48, 1.249434e-47, 5.963800e-47,
+        8.886233e-46, 4.159013e-44, 7.135453e-42, 1.762794e-40, 3.210099e-40,
+    ],
+}  # fmt: skip
+
+#: ``A1TDISens.stochastic_transform(f, FittedHyperbolicTangentGalacticForeground.get_Sh(f, T))`` of
+#: the same version at the first nine frequencies, by T in years of 365.25 days. Its
+#: TDI 2 class has no factor for TDI 2 ("TODO" in its source), and is not compared.
+LISATOOLS_CONFUSION = {
+    0.5: [
+        3.084486e-43, 1.770665e-42, 4.858198e-42, 9.163340e-42, 1.340130e-41, 1.571445e-41,
+        1.312101e-41, 6.136569e-44, 2.915067e-52,
+    ],
+    1: [
+        3.079756e-43, 1.761031e-42, 4.797902e-42, 8.946019e-42, 1.278558e-41, 1.405435e-41,
+        4.702112e-42, 4.118139e-45, 8.281570e-54,
+    ],
+    2: [
+        3.047908e-43, 1.694966e-42, 4.398598e-42, 7.626433e-42, 9.794521e-42, 8.887859e-42,
+        6.618781e-43, 5.738152e-47, 6.519015e-58,
+    ],
+    3: [
+        3.028702e-43, 1.655988e-42, 4.172563e-42, 6.928015e-42, 8.374194e-42, 6.576645e-42,
+        1.309829e-43, 1.341751e-48, 0.0,
+    ],
+    4: [
+        3.009504e-43, 1.617783e-42, 3.957322e-42, 6.288709e-42, 7.108300e-42, 4.284858e-42,
+        1.870205e-44, 2.362255e-50, 0.0,
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "name"), LISATOOLS_INSTRUMENT)
+def test_instrument_psd_is_that_of_lisatools(model: str, name: str) -> None:
+    """A, E, T in TDI 1.5 and 2.0, 15 and 10 pm."""
+    ours = {"scirdv1": "scirdv1", "proposal": "scirdv1_10pm"}[model]
+    generation = {"1": "1.5", "2": "2.0"}[name[1]]
+    psd = noise.instrument_psd(FREQUENCY, model=ours, tdi_generation=generation)
+    channels = psd[2:] if name[0] == "T" else psd[:2]
+    for channel in channels:
+        np.testing.assert_allclose(channel, LISATOOLS_INSTRUMENT[model, name], rtol=1e-6)
+
+
+@pytest.mark.parametrize("years", LISATOOLS_CONFUSION)
+def test_confusion_is_that_of_lisatools(years: float) -> None:
+    psd = noise.confusion_psd(FREQUENCY[:9], duration=years * 365.25 * 86400)
+    np.testing.assert_allclose(psd, LISATOOLS_CONFUSION[years], rtol=1e-6, atol=1e-80)
+
+
+def test_the_stored_numbers_are_those_of_the_installed_lisatools() -> None:
+    """So that they can be made again; skipped without the package."""
+    sensitivity = pytest.importorskip("lisatools.sensitivity")
+    stochastic = pytest.importorskip("lisatools.stochastic")
+    for (model, name), stored in LISATOOLS_INSTRUMENT.items():
+        for channel in (name, name.replace("A", "E", 1)):
+            psd = getattr(sensitivity, channel).get_Sn(FREQUENCY, model=model)
+            np.testing.assert_allclose(psd, stored, rtol=1e-6)
+    fit = stochastic.FittedHyperbolicTangentGalacticForeground
+    for years, stored in LISATOOLS_CONFUSION.items():
+        strain = fit.get_Sh(FREQUENCY[:9], years * 365.25 * 86400)
+        psd = sensitivity.A1TDISens.stochastic_transform(FREQUENCY[:9], strain)
+        np.testing.assert_allclose(psd, stored, rtol=1e-6, atol=1e-80)
 
 
 def test_instrument_psd_from_link_noise() -> None:

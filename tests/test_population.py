@@ -60,7 +60,7 @@ def test_members_lie_in_disc_and_bulge() -> None:
         members.ra * u.rad, members.dec * u.rad, members.distance * u.kpc, frame="icrs"
     ).galactic
     x, y, z = sky.cartesian.xyz.to_value(u.kpc)
-    radius = np.hypot(x - population.SUN_RADIUS, y)
+    radius = np.hypot(x - population.STANDARD.sun_radius, y)
     disc = radius > 2.5  # five sigma of the bulge
     # radius ~ Gamma(2, 2.5 kpc): 73.6% of the disc lies beyond 2.5 kpc
     assert disc.mean() == pytest.approx(0.75 * stats.gamma.sf(2.5, 2, scale=2.5), abs=0.01)

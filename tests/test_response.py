@@ -34,7 +34,7 @@ def test_equals_jaxgb(observation: ObservationSettings, n: int) -> None:
 def test_jaxgb_tdi2_is_our_factor(observation: ObservationSettings) -> None:
     rng = np.random.default_rng(4)
     sources = random_sources(rng, 5, 2e-3, 2.1e-3, observation.duration)
-    model = JaxGB(orbits(), t_obs=observation.duration, n=128)
+    model = JaxGB(orbits(observation), t_obs=observation.duration, n=128)
     one = np.stack(model.get_tdi(sources, tdi_generation=1.5, tdi_combination="AET"), axis=1)
     two = np.stack(model.get_tdi(sources, tdi_generation=2, tdi_combination="AET"), axis=1)
     frequency = np.asarray(model.get_frequency_grid(model.get_kmin(sources[:, 0])))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from slotflow.config import ObservationSettings
 from slotflow.response import response, tdi2_factor
-from slotflow.simulate.orbits import orbits, response_grid
+from slotflow.simulate.orbits import response_grid
 from slotflow.simulate.waveforms import accumulate, jaxgb_response
 
 YEAR = ObservationSettings()
@@ -114,5 +114,3 @@ def test_grid_holds_an_equilateral_constellation_at_one_au() -> None:
     np.testing.assert_allclose(centre, 1.495978707e11, rtol=0.02)
     assert grid.window[0] == 0.0
     assert (response_grid(YEAR, 128, window=False).window == 1.0).all()
-    with pytest.raises(ValueError, match="orbit"):
-        orbits("circular")
