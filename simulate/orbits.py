@@ -75,6 +75,7 @@ def read_orbit_file(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64
     Raises:
         InputError: naming file and field of what cannot be used.
     """
+    positions: NDArray[np.float64]
     with open_checked(path) as file:
         major = _major_version(path, file.attrs.get("version"))
         if major == 1:

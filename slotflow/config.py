@@ -185,6 +185,12 @@ class ComponentSettings(Settings):
         return self
 
 
+StreamName = Literal[
+    "slot", "attended", "component", "measured", "moments", "band",
+    "attended_measured", "frequency", "spectrum", "summary",
+]  # fmt: skip
+
+
 class ModelSettings(Settings):
     """The network's shape."""
 
@@ -201,9 +207,19 @@ class ModelSettings(Settings):
     epsilon: float = Field(1e-4, gt=0, lt=1)
     learned_starts: bool = True
     context: int = Field(128, ge=8)
+    streams: tuple[StreamName, ...] = Field(
+        ("slot", "attended", "component", "measured", "moments", "band"), min_length=1,
+        description="what the context is made of (slotflow.context)",
+    )  # fmt: skip
+    mix: bool = Field(True, description="mix the streams by a network; else they are the context")
+    stream_dropout: float = Field(
+        0.0, ge=0, lt=1, description="chance that a slot is trained without a droppable stream"
+    )
+    auxiliary_heads: bool = Field(False, description="of frequency, amplitude and sky")
     flow_layers: int = Field(6, ge=1)
     flow_bins: int = Field(12, ge=2)
     flow_hidden: int = Field(96, ge=8)
+    flow_blocks: int = Field(2, ge=0, description="residual blocks of a layer's conditioner")
     tail_bound: float = Field(5.0, gt=0)
     psi_bins: int = Field(16, ge=2)
     psi_hidden: int = Field(96, ge=8)
@@ -213,6 +229,8 @@ class ModelSettings(Settings):
     def _heads_share_the_width(self) -> "ModelSettings":
         if self.width % self.heads:
             raise ValueError(f"heads {self.heads} must divide the width {self.width}")
+        if len(set(self.streams)) != len(self.streams):
+            raise ValueError("streams: each may be named once")
         return self
 
 
@@ -226,6 +244,12 @@ class LossSettings(Settings):
     component: float = Field(2.0, ge=0)
     diversity: float = Field(0.01, ge=0)
     orthogonality: float = Field(0.01, ge=0)
+    frequency: float = Field(0.0, ge=0)
+    cardinality: float = Field(0.0, ge=0)
+    amplitude: float = Field(0.0, ge=0)
+    sky: float = Field(0.0, ge=0)
+    focal_gamma: float = Field(0.0, ge=0, description="of the existence term; 0: cross-entropy")
+    label_smoothing: float = Field(0.0, ge=0, lt=0.5, description="of the existence term")
 
 
 class TrainSettings(Settings):
@@ -240,6 +264,9 @@ class TrainSettings(Settings):
     weight_decay: float = Field(1e-4, ge=0)
     warmup: float = Field(0.03, ge=0, lt=1, description="share of the steps")
     clip: float = Field(5.0, gt=0)
+    matching: Literal["attention", "flow"] = Field(
+        "attention", description="cost of a slot and a source: its attention, or the flow's NLL"
+    )
     average: float = Field(0.999, ge=0, lt=1, description="decay of the weights' moving average")
     seed: int = Field(1, ge=0)
     checkpoint_seconds: float = Field(60.0, gt=0)
@@ -260,6 +287,15 @@ class Preset(Settings):
     def _slots_hold_the_sources(self) -> "Preset":
         if self.model.slots < self.prior.max_sources:
             raise ValueError("model.slots must not be below prior.max_sources")
+        return self
+
+    @model_validator(mode="after")
+    def _heads_for_their_losses(self) -> "Preset":
+        if self.model.auxiliary_heads:
+            return self
+        for name in ("frequency", "amplitude", "sky"):
+            if getattr(self.loss, name) > 0.0:
+                raise ValueError(f"loss.{name} needs model.auxiliary_heads")
         return self
 
     @model_validator(mode="after")

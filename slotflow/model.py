@@ -7,11 +7,18 @@ import torch
 from torch import Tensor, nn
 
 from slotflow.config import ModelSettings
-from slotflow.context import ContextNet, Streams, attention_moments, pick
+from slotflow.context import (
+    ContextNet,
+    Streams,
+    attended_spectrum,
+    attention_moments,
+    frequency_estimates,
+    pick,
+)
 from slotflow.coordinates import FEATURES, from_local, to_local
 from slotflow.encoder import Encoder
 from slotflow.flow import ConditionalFlow, PsiFlow
-from slotflow.slots import EvidenceDepletion, VanillaSlotAttention
+from slotflow.slots import EvidenceDepletion, SlotOutput, VanillaSlotAttention
 from slotflow.tokens import TOKEN_WIDTH
 
 PSI_FEATURES = FEATURES + 5
@@ -21,13 +28,21 @@ class TokenBatch(NamedTuple):
     """A batch of :class:`slotflow.tokens.BandTokens`.
 
     ``features`` (B, C, TOKEN_WIDTH), ``band`` (B, BAND_WIDTH), ``reference`` (B, C, 13)
-    float64, ``valid`` (B, C) bool.
+    float64, ``valid`` (B, C) bool; ``data`` (B, 3, K) complex64, the whitened A, E, T of TDI 1.5,
+    is needed by the stream ``spectrum`` alone.
     """
 
     features: Tensor
     band: Tensor
     reference: Tensor
     valid: Tensor
+    data: Tensor | None = None
+
+    def rows(self, index: Tensor) -> "TokenBatch":
+        """Return the chosen bands."""
+        data = None if self.data is None else self.data[index]
+        parts = (self.features, self.band, self.reference, self.valid)
+        return TokenBatch(*(part[index] for part in parts), data)
 
 
 class Reading(NamedTuple):
@@ -36,7 +51,8 @@ class Reading(NamedTuple):
     ``context`` (B, S, context), ``attention`` (B, S, C) normalised over components,
     ``choice`` (B, S) the slot's component (:func:`distinct_choice`), ``reference`` (B, S, 13)
     its reference, ``existence`` (B, S) logits, ``component`` (B, C) logits that a component
-    stands for a source, ``slots`` (B, S, D), ``evidence`` (B, S + 1, C).
+    stands for a source, ``slots`` (B, S, D), ``evidence`` (B, S + 1, C), ``auxiliary`` (B, S, 5)
+    of the auxiliary heads (z of frequency and amplitude, offset of the direction), or None.
     """
 
     context: Tensor
@@ -47,6 +63,7 @@ class Reading(NamedTuple):
     component: Tensor
     slots: Tensor
     evidence: Tensor
+    auxiliary: Tensor | None = None
 
 
 def distinct_choice(attention: Tensor, valid: Tensor) -> Tensor:
@@ -120,12 +137,18 @@ class SlotFlow(nn.Module):
         self.context = ContextNet(settings)
         self.flow = ConditionalFlow(
             FEATURES, settings.context, settings.flow_layers, settings.flow_bins,
-            settings.flow_hidden, settings.tail_bound,
+            settings.flow_hidden, settings.tail_bound, settings.flow_blocks,
         )  # fmt: skip
         self.psi = PsiFlow(PSI_FEATURES, settings.psi_bins, settings.psi_hidden, settings.context)
         self.exists = nn.Sequential(
             nn.Linear(settings.context, settings.width), nn.GELU(), nn.Linear(settings.width, 1)
         )
+        self.auxiliary = nn.Linear(settings.context, 5) if settings.auxiliary_heads else None
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether a batch must hold the bands' data."""
+        return "spectrum" in self.settings.streams
 
     def standardise(self, features: Tensor, valid: Tensor) -> None:
         """Set the features' offset and scale from training tokens (N, C, W), (N, C)."""
@@ -145,24 +168,49 @@ class SlotFlow(nn.Module):
         out = self.slots(tokens, batch.valid, bias=component, generator=generator)
         attention = out.weights
         choice = distinct_choice(attention, batch.valid)
-        left = out.evidence[:, -1]
-        place = batch.reference[..., 0].to(attention.dtype)
-        streams = Streams(
-            slot=out.slots,
-            attended=attention @ tokens,
-            component=pick(tokens, choice),
-            measured=pick(measured, choice),
-            moments=attention_moments(attention, left, place, component, choice),
-            band=batch.band[:, None].expand(-1, out.slots.shape[1], -1),
-        )
-        context = self.context(streams)
+        streams = self._streams(batch, measured, tokens, component, out, choice)
+        context = self.context(streams, generator)
         existence = self.exists(context).squeeze(-1)
         # without any component there is nothing to attend to, and nothing to report
         existence = existence.masked_fill(~batch.valid.any(dim=1)[:, None], -20.0)
         return Reading(
             context, attention, choice, pick(batch.reference, choice), existence, component,
-            out.slots, out.evidence,
+            out.slots, out.evidence, None if self.auxiliary is None else self.auxiliary(context),
         )  # fmt: skip
+
+    def _streams(
+        self, batch: TokenBatch, measured: Tensor, tokens: Tensor, component: Tensor,
+        out: SlotOutput, choice: Tensor,
+    ) -> Streams:  # fmt: skip
+        """Return the streams that the context is made of; the others are empty."""
+        attention, wanted = out.weights, self.settings.streams
+        nothing = tokens.new_empty(*choice.shape, 0)
+        spectrum = summary = frequency = nothing
+        if "spectrum" in wanted:
+            if batch.data is None:
+                raise ValueError("expected the bands' data for the stream 'spectrum'; got None")
+            spectrum = attended_spectrum(batch.data, pick(batch.reference, choice))
+        if "summary" in wanted:
+            count = batch.valid.sum(dim=1, keepdim=True).clamp(min=1)
+            mean = (tokens * batch.valid[..., None]).sum(dim=1) / count
+            summary = mean[:, None].expand(-1, choice.shape[1], -1)
+        if "frequency" in wanted:
+            frequency = frequency_estimates(
+                attention, batch.reference, batch.valid, choice, self.bins
+            )
+        place = batch.reference[..., 0].to(attention.dtype)
+        return Streams(
+            slot=out.slots,
+            attended=attention @ tokens,
+            component=pick(tokens, choice),
+            measured=pick(measured, choice),
+            moments=attention_moments(attention, out.evidence[:, -1], place, component, choice),
+            band=batch.band[:, None].expand(-1, choice.shape[1], -1),
+            attended_measured=attention @ measured if "attended_measured" in wanted else nothing,
+            frequency=frequency,
+            spectrum=spectrum.to(tokens.dtype),
+            summary=summary,
+        )
 
     def log_prob(self, sources: Tensor, context: Tensor, reference: Tensor) -> Tensor:
         """Return ln q of the flow and of psi in the unit cube: (N, 2).
@@ -177,6 +225,33 @@ class SlotFlow(nn.Module):
         flow = self.flow.log_prob(z, context) + local.log_jacobian.to(context.dtype)
         psi = self.psi.log_prob(v, psi_features(z, reference), context)
         return torch.stack([flow, psi], dim=-1)
+
+    def pair_log_prob(
+        self, sources: Tensor, valid: Tensor, context: Tensor, reference: Tensor
+    ) -> Tensor:
+        """Return ln q of every slot for every source: (B, S, K), 0 where not valid.
+
+        The flow sees valid pairs alone, and each slot's context is projected once.
+
+        Args:
+            sources: (B, K, 8) float64.
+            valid: (B, K) bool.
+            context: (B, S, context).
+            reference: (B, S, 13) float64.
+        """
+        band, place = torch.nonzero(valid, as_tuple=True)
+        out = context.new_zeros(*valid.shape, context.shape[1])
+        if len(band):
+            own = reference[band]
+            local = to_local(
+                sources[band, place][:, None].expand(-1, own.shape[1], -1), own, self.bins
+            )
+            z, v = local.z.to(context.dtype), local.v.to(context.dtype)
+            projected = tuple(share[band] for share in self.flow.project(context))
+            flow = self.flow.log_prob_projected(z, projected)
+            psi = self.psi.log_prob(v, psi_features(z, own), context[band])
+            out[band, place] = (flow + psi + local.log_jacobian.to(context.dtype)).to(out.dtype)
+        return out.transpose(1, 2)
 
     def sample(
         self, context: Tensor, reference: Tensor, draws: int, generator: torch.Generator

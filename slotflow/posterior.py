@@ -129,6 +129,7 @@ class _Searched(NamedTuple):
     level: Float  # (2,) by which the search went
     snr: Float  # (components,)
     measured: Float  # (2,) of A and E with all that is in them, over the model's density
+    data: NDArray[np.complex64] | None  # (3, K) whitened, where the network looks at it
 
 
 def _search(
@@ -158,7 +159,8 @@ def _search(
             model.preset.components.max_components,
         )  # fmt: skip
         snr = np.sqrt(2.0 * np.maximum(found.components["f_statistic"], 0.0))
-        yield _Searched(tokens, found.level, snr, measured)
+        data = band if model.network.needs_data else None
+        yield _Searched(tokens, found.level, snr, measured, data)
         if progress is not None:
             progress(done + 1, len(plan))
 
@@ -172,8 +174,10 @@ def _read(
     for start in range(0, len(plan), BATCH):
         part = [one.tokens for one in found[start : start + BATCH]]
         columns = (torch.from_numpy(np.stack(column)) for column in zip(*part, strict=True))
+        data = [one.data for one in found[start : start + BATCH] if one.data is not None]
+        bands = torch.from_numpy(np.stack(data)) if data else None
         with torch.no_grad():
-            reading = model.network.read(TokenBatch(*columns))
+            reading = model.network.read(TokenBatch(*columns)._replace(data=bands))
         probability = torch.sigmoid(reading.existence.double()).numpy()
         distinct = distinct_slots(reading).numpy()
         probability = np.where(distinct, probability, 0.0)
