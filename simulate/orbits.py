@@ -75,6 +75,7 @@ def read_orbit_file(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64
     Raises:
         InputError: naming file and field of what cannot be used.
     """
+    times: NDArray[np.float64]
     positions: NDArray[np.float64]
     with open_checked(path) as file:
         major = _major_version(path, file.attrs.get("version"))
@@ -89,7 +90,7 @@ def read_orbit_file(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64
             t0, dt, size = (_number(path, name, file.attrs.get(name)) for name in _GRID)
             if not (dt > 0 and 4 <= size <= _MAX_POINTS):
                 raise InputError(f"{path}: attributes dt, size: {dt!r}, {size!r} cannot be used")
-            times = t0 + dt * np.arange(int(size))
+            times = np.asarray(t0 + dt * np.arange(int(size)), dtype=np.float64)
             positions = read_dataset(file, "tcb/x").astype(np.float64)
     if positions.shape != (times.size, 3, 3):
         raise InputError(f"{path}: tcb/x: expected {(times.size, 3, 3)}; got {positions.shape}")

@@ -41,8 +41,8 @@ class TokenBatch(NamedTuple):
     def rows(self, index: Tensor) -> "TokenBatch":
         """Return the chosen bands."""
         data = None if self.data is None else self.data[index]
-        parts = (self.features, self.band, self.reference, self.valid)
-        return TokenBatch(*(part[index] for part in parts), data)
+        features, band, reference = self.features[index], self.band[index], self.reference[index]
+        return TokenBatch(features, band, reference, self.valid[index], data)
 
 
 class Reading(NamedTuple):

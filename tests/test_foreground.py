@@ -92,6 +92,23 @@ def test_the_unresolved_galaxy_has_the_calibrated_level(mhz: float, level: float
     assert 1 + median == pytest.approx(level, rel=0.2)
 
 
+@pytest.mark.parametrize("mhz", [1.0, 1.5, 2.0, 2.25])
+def test_the_unresolved_galaxy_is_near_the_confusion_fit(mhz: float) -> None:
+    """By running median, members above SNR 5 left out: 0.5-1.0 of the fit in this range."""
+    first = int(mhz * 1e-3 * T)
+    psd = band_psd(first - MARGIN, BINS + 2 * MARGIN, YEAR)
+    rng = np.random.default_rng(17)
+    spectra = []
+    for _ in range(4):
+        pool = ForegroundPool.build(rng, first + BINS // 2, YEAR, REACH)
+        spectra += [
+            pool.draw(rng, first, BINS, 1.0, psd.total[0], 5.0).response[:2] for _ in range(20)
+        ]
+    fit = (psd.total - psd.instrument)[:2, MARGIN:-MARGIN] * T / 2 * (1 - 0.625 * 0.05)
+    ratio = np.median(np.abs(np.array(spectra)) ** 2 / fit) / np.log(2)
+    assert 0.5 < ratio < 1.0
+
+
 def test_the_unresolved_galaxy_is_not_stationary() -> None:
     """Two bins apart the spectrum is correlated: the sky turns in the antenna pattern."""
     first = int(1.5e-3 * T)
