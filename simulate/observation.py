@@ -1,39 +1,47 @@
-"""One full observation as a time series of X, Y, Z, in the layout of LDC2 Sangria:
-given sources, a Galaxy drawn from the population, and instrument noise."""
+"""One full observation as a time series of X, Y, Z: given sources, a Galaxy drawn from the
+population, and instrument noise, in the layout of LDC2 Sangria or of Mojito L1."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from slotflow.config import ObservationSettings
+from slotflow.config import ObservationSettings, PopulationSettings
 from slotflow.errors import InputError, OutputExistsError
-from slotflow.noise import total_psd, window_power
+from slotflow.gaps import GAP_STREAM, draw_gaps
+from slotflow.noise import YEAR, model_psd, standard_psd, window_power
 from slotflow.parameters import F0
+from slotflow.simulate.inputs import pinned
+from slotflow.simulate.mojito_file import write_mojito
 from slotflow.simulate.observation_file import ObservationContent, write_observation
 from slotflow.simulate.orbits import response_grid
-from slotflow.simulate.population import draw_galaxy
+from slotflow.simulate.population import STANDARD, draw_galaxy
 from slotflow.simulate.series import (
     BATCH,
+    check_orbit_file,
+    in_generation,
     noise_spectrum,
-    response_ae,
     slow_samples,
     span,
     sum_responses,
     to_series,
 )
 from slotflow.simulate.sources import Catalogue, read_catalogue
+from slotflow.waveform import response_ae
 
-__all__ = ["Catalogue", "GalaxySettings", "read_catalogue", "simulate_observation"]
+__all__ = ["Catalogue", "GalaxySettings", "Layout", "read_catalogue", "simulate_observation"]
 
 Float = NDArray[np.float64]
+Layout = Literal["sangria", "mojito"]
 Progress = Callable[[int, int], None]
 
-GALAXY, NOISE = 1, 2  # streams of the random numbers
+GALAXY, NOISE = 1, 2  # streams of the random numbers; GAP_STREAM is the gaps'
 MIN_SAMPLES: Final = 256  # of a response, for given sources and for SNRs
+MARGIN: Final = 512  # bins around a source that its SNR can need
+LONGEST: Final = 10.0 * YEAR  # s, and a day the shortest, of the confusion fit
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,14 @@ class ObservationSummary(NamedTuple):
     kept: int
 
 
+class _Sky(NamedTuple):
+    """The sources: given ones with their names, and members of the Galaxy, (S, 8) each."""
+
+    given: Float
+    names: tuple[str, ...]
+    members: Float
+
+
 def simulate_observation(
     path: str | Path,
     settings: ObservationSettings,
@@ -67,75 +83,144 @@ def simulate_observation(
     names: Sequence[str] | None = None,
     *,
     galaxy: GalaxySettings | None = None,
+    population: PopulationSettings = STANDARD,
     noise: bool = True,
+    layout: Layout = "sangria",
     compact: bool = False,
     force: bool = False,
     progress: Progress | None = None,
 ) -> ObservationSummary:
     """Simulate one observation and write it to an HDF5 file.
 
-    The whole Galaxy above 0.5 mHz (7e5 binaries) takes about half a minute on one core.
+    The noise has the settings' model density, or that of a noise table, outside whose range the
+    density of its nearest row is taken. The table must cover the frequencies at which SNRs are
+    computed. With ``foreground: false`` there is no Galaxy, and no confusion in the SNRs.
+
+    Gaps are those of the settings and the seed; nothing is tapered. In the Sangria layout
+    X, Y, Z are NaN inside them (as in LDC2 Spritz) and ``obs/gaps`` lists them; in the Mojito
+    layout the series are NaN there too, and ``tdi_flags`` is 1. ``slotflow posterior`` does
+    not read series with gaps yet: it refuses the NaN by name.
 
     Args:
         path: the file to write; written under a temporary name and then renamed.
-        settings: the observation.
-        seed: of the Galaxy and the noise.
+        settings: the observation; ``channels`` has no effect, the file holds all of them.
+        seed: of the Galaxy, the noise and the gaps.
         sources: (S, 8) given sources, f0 and phi0 at ``settings.t0``.
         names: of the given sources.
         galaxy: the population to draw, none where None.
+        population: who is in it.
         noise: add instrument noise.
-        compact: about five significant digits, compressed.
+        layout: ``"sangria"`` or ``"mojito"``; the latter holds TDI 2 alone, which it takes
+            where the settings leave the generation open.
+        compact: about five significant digits, compressed (Sangria layout only).
         force: overwrite an existing file.
         progress: called with (sources done, sources in all).
 
     Raises:
-        InputError: samples not a multiple of 8, a source beyond the Nyquist frequency, or a file
-            that cannot be written.
+        InputError: samples not a multiple of 8, a source beyond the Nyquist frequency, an orbit
+            file or noise table that does not reach, TDI 1.5 asked for in the Mojito layout, or
+            a file that cannot be written.
         OutputExistsError: the file exists and ``force`` is not given.
     """
     path = Path(path)
-    _prepare(path, force)
+    settings = _for_layout(settings, layout, compact)
+    galaxy = galaxy if settings.foreground else None
     given = np.empty((0, 8)) if sources is None else np.asarray(sources, dtype=np.float64)
     labels = (
         tuple(names) if names is not None else tuple(f"source {i + 1}" for i in range(len(given)))
     )
+    _prepare(path, force)
     _check(settings, given, labels)
-    members = np.empty((0, 8))
-    if galaxy is not None:
-        rng = np.random.default_rng([seed, 0, GALAXY])
-        members = draw_galaxy(rng, galaxy.fmin, 0.5 / settings.dt, galaxy.rate_scale)
-    total = len(given) + len(members)
+    check_orbit_file(settings)
+    settings = pinned(settings)
+    _check_density(settings, given, galaxy)
+    sky = _Sky(given, labels, _members(settings, seed, galaxy, population))
+    xyz, energy = _series(settings, seed, sky, noise, progress)
+    threshold = galaxy.truth_snr if galaxy is not None else np.inf
+    kept = _loud(sky.members, energy, settings, threshold)
+    content = ObservationContent(
+        settings=settings,
+        seed=seed,
+        xyz=xyz,
+        gaps=draw_gaps(
+            np.random.default_rng([seed, 0, GAP_STREAM]), settings.gaps, settings.duration
+        ),
+        noise=noise,
+        given=given,
+        given_names=labels,
+        given_snr=source_snr(given, settings),
+        members=sky.members[kept],
+        member_names=tuple(f"galaxy {i}" for i in kept),
+        member_snr=source_snr(sky.members[kept], settings),
+        attributes=_attributes(settings, galaxy, population, len(sky.members), noise),
+    )
+    if layout == "mojito":
+        write_mojito(path, content)
+    else:
+        write_observation(path, content, compact=compact)
+    return ObservationSummary(path, len(sky.members), len(given) + len(kept))
+
+
+def _for_layout(
+    settings: ObservationSettings, layout: Layout, compact: bool
+) -> ObservationSettings:
+    """Return the settings with the layout's own TDI generation, if they leave it open."""
+    if layout == "sangria":
+        return settings
+    if layout != "mojito":
+        raise InputError(f"layout: {layout!r}; 'sangria' or 'mojito' expected")
+    if compact:
+        raise InputError("layout 'mojito': compact has no effect: it is in double precision")
+    if settings.tdi_generation == "1.5" and "tdi_generation" in settings.model_fields_set:
+        raise InputError(
+            "observation.tdi_generation: '1.5': the Mojito layout holds TDI 2: set it to '2.0', or"
+            " leave it out"
+        )
+    return settings.model_copy(update={"tdi_generation": "2.0"})
+
+
+def _members(
+    settings: ObservationSettings, seed: int, galaxy: GalaxySettings | None,
+    population: PopulationSettings,
+) -> Float:  # fmt: skip
+    if galaxy is None:
+        return np.empty((0, 8))
+    rng = np.random.default_rng([seed, 0, GALAXY])
+    return draw_galaxy(rng, galaxy.fmin, 0.5 / settings.dt, galaxy.rate_scale, population)
+
+
+def _series(
+    settings: ObservationSettings, seed: int, sky: _Sky, noise: bool, progress: Progress | None
+) -> tuple[Float, Float]:
+    """Return X, Y, Z of the observation, (3, samples), and each member's energy on the span."""
+    given = len(sky.given)
+    total = given + len(sky.members)
 
     def report(done: int) -> None:
         if progress is not None:
             progress(done, total)
 
-    spectrum, _ = sum_responses(given, settings, MIN_SAMPLES, report)
-    field, energy = sum_responses(members, settings, 0, lambda done: report(len(given) + done))
-    spectrum += field
+    spectrum, _ = sum_responses(sky.given, settings, MIN_SAMPLES, report)
+    field, energy = sum_responses(sky.members, settings, 0, lambda done: report(given + done))
+    spectrum = in_generation(spectrum + field, settings)
     if noise:
         spectrum += noise_spectrum(np.random.default_rng([seed, 0, NOISE]), settings)
-    kept = _loud(members, energy, settings, galaxy.truth_snr if galaxy is not None else np.inf)
-    content = ObservationContent(
-        settings=settings,
-        seed=seed,
-        xyz=to_series(spectrum, settings),
-        given=given,
-        given_names=labels,
-        given_snr=source_snr(given, settings),
-        members=members[kept],
-        member_names=tuple(f"galaxy {i}" for i in kept),
-        member_snr=source_snr(members[kept], settings),
-        attributes={
-            "galaxy_binaries": len(members),
-            "galaxy_fmin": np.nan if galaxy is None else galaxy.fmin,
-            "galaxy_rate_scale": 0.0 if galaxy is None else galaxy.rate_scale,
-            "galaxy_truth_snr": np.nan if galaxy is None else galaxy.truth_snr,
-            "instrument_noise": settings.noise if noise else "none",
-        },
-    )
-    write_observation(path, content, compact=compact)
-    return ObservationSummary(path, len(members), len(given) + len(kept))
+    return to_series(spectrum, settings), energy
+
+
+def _attributes(
+    settings: ObservationSettings, galaxy: GalaxySettings | None, population: PopulationSettings,
+    binaries: int, noise: bool,
+) -> dict[str, float | int | str]:  # fmt: skip
+    """Return how the sky was made."""
+    return {
+        "galaxy_binaries": binaries,
+        "galaxy_fmin": np.nan if galaxy is None else galaxy.fmin,
+        "galaxy_rate_scale": 0.0 if galaxy is None else galaxy.rate_scale,
+        "galaxy_truth_snr": np.nan if galaxy is None else galaxy.truth_snr,
+        "population": population.model_dump_json(),
+        "instrument_noise": settings.noise if noise else "none",
+    }
 
 
 def _prepare(path: Path, force: bool) -> None:
@@ -153,6 +238,11 @@ def _prepare(path: Path, force: bool) -> None:
 def _check(settings: ObservationSettings, sources: Float, names: Sequence[str]) -> None:
     if settings.samples % 8:
         raise InputError(f"samples {settings.samples}: a multiple of 8 expected")
+    if settings.foreground and not 86400.0 <= settings.duration <= LONGEST:
+        raise InputError(
+            f"observation: samples x dt = {settings.duration:g} s: the confusion fit covers 1 day"
+            " to 10 years (or set observation.foreground to false)"
+        )
     if sources.ndim != 2 or sources.shape[1] != 8 or len(names) != len(sources):
         raise ValueError(f"expected (S, 8) sources and S names; got {sources.shape}, {len(names)}")
     for name, f0 in zip(names, sources[:, F0].tolist(), strict=True):
@@ -163,11 +253,24 @@ def _check(settings: ObservationSettings, sources: Float, names: Sequence[str]) 
             )
 
 
+def _check_density(
+    settings: ObservationSettings, given: Float, galaxy: GalaxySettings | None
+) -> None:
+    """Raise InputError for a noise table that SNRs would leave, before the long work."""
+    nyquist = 0.5 / settings.dt
+    edges = given[:, F0].tolist() + ([galaxy.fmin, nyquist] if galaxy is not None else [])
+    if edges:
+        margin = MARGIN / settings.duration
+        low = max(min(edges) - margin, 1.0 / settings.duration)
+        model_psd(np.array([low, min(max(edges) + margin, nyquist)]), settings)
+
+
 def source_snr(sources: Float, settings: ObservationSettings) -> Float:
     """Return each source's SNR in A and E against instrument and confusion: (S,).
 
     ``SNR^2 = 4 / (T mean w^2) sum |h|^2 / S``: twice the whitened power, as of a training band; the
-    window takes its share (3%) of signal and noise alike.
+    window takes its share (3%) of signal and noise alike. The same in either TDI generation. Beyond
+    the Nyquist frequency the density is taken at it.
     """
     snr = np.zeros(len(sources))
     scale = 4.0 / (settings.duration * window_power(settings.tukey))
@@ -178,8 +281,8 @@ def source_snr(sources: Float, settings: ObservationSettings) -> Float:
         for begin in range(0, len(group), BATCH):
             rows = group[begin : begin + BATCH]
             response, first = response_ae(sources[rows], grid)
-            bins = np.maximum(first[:, None] + np.arange(size), 1)
-            psd = total_psd((bins / settings.duration).ravel(), model=settings.noise)[0]
+            bins = np.clip(first[:, None] + np.arange(size), 1, settings.samples // 2)
+            psd = standard_psd((bins / settings.duration).ravel(), settings)[0]
             weighted = (np.abs(response) ** 2).sum(axis=1) / psd.reshape(bins.shape)
             snr[rows] = np.sqrt(scale * weighted.sum(axis=-1))
     return snr
@@ -195,7 +298,7 @@ def _loud(
     """
     if not len(members):
         return np.empty(0, dtype=np.int64)
-    psd = total_psd(members[:, F0], model=settings.noise)[0]
+    psd = standard_psd(members[:, F0], settings)[0]
     upper = np.sqrt(4.0 / span(settings).duration * energy / psd)
     candidates = np.flatnonzero(upper > 0.85 * threshold)  # the density's slope, the window
     chosen = candidates[source_snr(members[candidates], settings) > threshold]

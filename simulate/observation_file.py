@@ -1,11 +1,13 @@
 """Writing a simulated observation: the layout of LDC2 Sangria, with the truth beside it.
 
-``obs/tdi``: compound ``t, X, Y, Z`` of shape (N, 1); ``obs/config``: ``dt_tdi``, ``t_max``.
+``obs/tdi``: compound ``t, X, Y, Z`` of shape (N, 1), NaN inside gaps; ``obs/gaps``: (G, 2) begin
+and end of each, s since t0, where there are any; ``obs/config``: ``dt_tdi``, ``t_max``.
 ``sky/vgb/cat`` (given sources) and ``sky/dgb/cat`` (members of the Galaxy): LDC columns.
 ``truth``: ``names``, ``sources`` (S, 8), ``snr`` of both, in this project's own conventions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +20,7 @@ from slotflow import __version__
 from slotflow.config import ObservationSettings
 from slotflow.conventions import ORBIT_PARAMETERS, to_ldc
 from slotflow.errors import InputError
+from slotflow.gaps import gap_mask
 from slotflow.manifest import replace
 from slotflow.parameters import NAMES
 from slotflow.simulate.orbits import orbits
@@ -34,13 +37,16 @@ _GZIP: Final[dict[str, Any]] = {"compression": "gzip", "compression_opts": 9, "s
 class ObservationContent:
     """What goes into the file.
 
-    ``xyz`` is (3, N); the sources are (S, 8), their SNRs (S,); ``attributes`` say how the
-    sky was made.
+    ``xyz`` is (3, N), whole, ``gaps`` (G, 2) in s since t0; ``noise``: whether instrument noise is
+    in it; the sources are (S, 8), their SNRs (S,); ``attributes`` say how the sky was made. The
+    settings are pinned.
     """
 
     settings: ObservationSettings
     seed: int
     xyz: Float
+    gaps: Float
+    noise: bool
     given: Float
     given_names: tuple[str, ...]
     given_snr: Float
@@ -48,6 +54,34 @@ class ObservationContent:
     member_names: tuple[str, ...]
     member_snr: Float
     attributes: Mapping[str, float | int | str]
+
+    @property
+    def missing(self) -> NDArray[np.bool_]:
+        """(N,): whether a sample lies in a gap, its ends included."""
+        times: Float = self.settings.dt * np.arange(self.xyz.shape[1], dtype=np.float64)
+        return np.asarray(gap_mask(times, self.gaps, 0.0) == 0.0)
+
+    @property
+    def observed(self) -> Float:
+        """(3, N): X, Y, Z with NaN in the gaps."""
+        return np.where(self.missing, np.nan, self.xyz)
+
+
+@contextmanager
+def written(path: Path) -> Iterator[Path]:
+    """Give a temporary name to write to; the file is then put in its place, or removed.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        yield partial
+        replace(path, partial)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error})") from error
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def write_observation(path: Path, content: ObservationContent, *, compact: bool) -> None:
@@ -62,17 +96,9 @@ def write_observation(path: Path, content: ObservationContent, *, compact: bool)
     Raises:
         InputError: the file cannot be written.
     """
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with h5py.File(partial, "w") as file:
-            _write_series(file, content, compact)
-            _write_truth(file, content, _GZIP if compact else {})
-        replace(path, partial)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error})") from error
-    finally:
-        if partial.exists():
-            partial.unlink()
+    with written(path) as partial, h5py.File(partial, "w") as file:
+        _write_series(file, content, compact)
+        write_truth(file, content, _GZIP if compact else {})
 
 
 def _write_series(file: h5py.File, content: ObservationContent, compact: bool) -> None:
@@ -81,7 +107,7 @@ def _write_series(file: h5py.File, content: ObservationContent, compact: bool) -
     samples = content.xyz.shape[1]
     rows = np.empty((samples, 1), dtype=[("t", "<f8"), ("X", kind), ("Y", kind), ("Z", kind)])
     rows["t"][:, 0] = settings.t0 + settings.dt * np.arange(samples)
-    for name, series in zip("XYZ", content.xyz, strict=True):
+    for name, series in zip("XYZ", content.observed, strict=True):
         rows[name][:, 0] = _shortened(series) if compact else series
     dataset = file.create_dataset(
         "obs/tdi",
@@ -96,21 +122,48 @@ def _write_series(file: h5py.File, content: ObservationContent, compact: bool) -
             "units": "fractional frequency; t in s since 2035-01-01T00:00:00 TCB",
             "t0": settings.t0,
             "mantissa_bits": MANTISSA if compact else 52,
-            "orbit": settings.orbit,
-            **{f"orbit_{name}": _orbit_value(settings.orbit, name) for name in ORBIT_PARAMETERS},
+            **orbit_attributes(settings),
         }
     )
+    if settings.gaps.any:
+        write_gaps(file, "obs/gaps", content)
     file["obs/config/dt_tdi"] = settings.dt
     file["obs/config/t_max"] = settings.duration
-    file.attrs.update(
-        {
-            "software": "slotflow",
-            "version": __version__,
-            "seed": content.seed,
-            "settings": settings.model_dump_json(),
-            **content.attributes,
+    file.attrs.update(root_attributes(content))
+
+
+def write_gaps(file: h5py.File, name: str, content: ObservationContent) -> None:
+    """Write the gaps, (G, 2)."""
+    file[name] = content.gaps
+    file[name].attrs.update({"columns": "begin, end", "units": "s since t0"})
+
+
+def root_attributes(content: ObservationContent) -> dict[str, Any]:
+    """Return what all layouts say of a file as a whole."""
+    return {
+        "software": "slotflow",
+        "version": __version__,
+        "seed": content.seed,
+        "settings": content.settings.model_dump_json(),
+        **content.attributes,
+    }
+
+
+def orbit_attributes(settings: ObservationSettings) -> dict[str, Any]:
+    """Return the attributes that name the orbit: its kind, and what that depends on.
+
+    For an analytic orbit lisaorbits' parameters; for a file its name and hash, and the mean arm.
+    """
+    if settings.orbit == "file":
+        return {
+            "orbit": "file",
+            "orbit_file": settings.orbit_file,
+            "orbit_sha256": settings.orbit_sha256,
+            "orbit_L": settings.arm_length,
         }
-    )
+    orbit = orbits(settings)
+    values = {f"orbit_{name}": float(getattr(orbit, name)) for name in ORBIT_PARAMETERS}
+    return {"orbit": settings.orbit, **values}
 
 
 def _shortened(series: Float) -> NDArray[np.float32]:
@@ -125,11 +178,8 @@ def _shortened(series: Float) -> NDArray[np.float32]:
     return np.asarray(((bits + half) & mask).view("<f4"))
 
 
-def _orbit_value(orbit: str, name: str) -> float:
-    return float(getattr(orbits(orbit), name))
-
-
-def _write_truth(file: h5py.File, content: ObservationContent, options: Mapping[str, Any]) -> None:
+def write_truth(file: h5py.File, content: ObservationContent, options: Mapping[str, Any]) -> None:
+    """Write the sources: ``sky`` in LDC columns, and ``truth`` in our own conventions."""
     _write_ldc(file, "sky/vgb/cat", content.given, content.given_names, options)
     _write_ldc(file, "sky/dgb/cat", content.members, content.member_names, options)
     names = content.given_names + content.member_names
@@ -138,7 +188,7 @@ def _write_truth(file: h5py.File, content: ObservationContent, options: Mapping[
     group = file.create_group("truth")
     sources = np.concatenate([content.given, content.members])
     snr = np.concatenate([content.given_snr, content.member_snr])
-    for name, data in (("names", _text(names)), ("sources", sources), ("snr", snr)):
+    for name, data in (("names", text(names)), ("sources", sources), ("snr", snr)):
         group.create_dataset(name, data=data, **options)
     group["sources"].attrs.update(
         {
@@ -165,12 +215,14 @@ def _write_ldc(
     columns = to_ldc(sources)
     dtype = [("Name", f"S{NAME_BYTES}"), *((column, "<f8") for column in columns)]
     table = np.zeros((len(sources), 1), dtype=dtype)
-    table["Name"][:, 0] = _text(names)
+    table["Name"][:, 0] = text(names)
     for column, values in columns.items():
         table[column][:, 0] = values
-    file.create_dataset(name, data=table, **options)
+    dataset = file.create_dataset(name, data=table, **options)
+    dataset.attrs["epoch"] = "Frequency and InitialPhase are those at t0 of the series"
 
 
-def _text(names: tuple[str, ...]) -> NDArray[np.bytes_]:
+def text(names: tuple[str, ...]) -> NDArray[np.bytes_]:
+    """Return names as HDF5 holds them: UTF-8, cut at 40 bytes."""
     encoded = [name.encode("utf-8")[:NAME_BYTES] for name in names]
     return np.array(encoded, dtype=f"S{NAME_BYTES}")

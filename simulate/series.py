@@ -10,27 +10,22 @@ right spectrum and no period of T.
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
-from slotflow.bands import aet_to_xyz
+from slotflow.channels import aet_to_xyz
 from slotflow.config import ObservationSettings
 from slotflow.errors import InputError
-from slotflow.noise import instrument_psd
+from slotflow.noise import model_psd
 from slotflow.parameters import F0, FDOT, PHI0
-from slotflow.response import (
-    C,
-    ResponseGrid,
-    polarisation_coefficients,
-    slow_basis,
-    tdi2_factor,
-    to_frequency,
-)
-from slotflow.simulate.orbits import response_grid
+from slotflow.response import C, ResponseGrid, tdi2_factor
+from slotflow.simulate.orbits import read_orbit_file, response_grid
 from slotflow.simulate.waveforms import accumulate
+from slotflow.waveform import response_ae
 
 Float = NDArray[np.float64]
 Complex = NDArray[np.complex128]
@@ -50,6 +45,25 @@ def span(settings: ObservationSettings) -> ObservationSettings:
             "tukey": 0.0,
         }
     )
+
+
+def check_orbit_file(settings: ObservationSettings) -> None:
+    """Refuse an orbit file that does not reach over the whole span.
+
+    Raises:
+        InputError: naming the file, the times it covers and those needed.
+    """
+    if settings.orbit_file is None:
+        return
+    longer = span(settings)
+    begin, end = longer.t0, longer.t0 + longer.duration
+    times, _ = read_orbit_file(Path(settings.orbit_file))
+    if times[0] > begin or times[-1] < end:
+        raise InputError(
+            f"{settings.orbit_file}: covers {times[0]:.6g} to {times[-1]:.6g} s; an observation"
+            f" needs the orbits from {begin:.6g} to {end:.6g} s, an eighth of its length before and"
+            " after it"
+        )
 
 
 def _span_window(n: int) -> Float:
@@ -108,7 +122,7 @@ def sum_responses(
     longer = span(settings)
     moved = at_earlier_epoch(sources, settings.t0 - longer.t0)
     n = np.maximum(slow_samples(sources, longer.duration), minimum)
-    order = np.argsort(n, kind="stable")
+    order = np.lexsort((sources[:, F0], n))  # neighbours together: each batch fills few bins
     spectrum = np.zeros((3, longer.samples // 2 + 1), dtype=np.complex128)
     energy = np.zeros(len(sources))
     done = 0
@@ -127,22 +141,31 @@ def sum_responses(
     return spectrum, energy
 
 
-def response_ae(sources: Float, grid: ResponseGrid) -> tuple[Complex, NDArray[np.int64]]:
-    """Return responses in A and E alone, and their first bins: (S, 2, n), (S,).
+def instrument_density(frequency: Float, settings: ObservationSettings) -> Float:
+    """Return the instrument's S_A, S_E, S_T in the settings' TDI generation: (3, n), 1/Hz.
 
-    The polarisations are added before the transform, which spares two thirds of its cost.
+    The model's density below 1e-5 Hz is its value there; a noise table's outside its range is
+    that of its nearest row.
+
+    Args:
+        frequency: (n,) from 0 on, Hz.
+        settings: the observation, pinned.
     """
-    slow, centre = slow_basis(sources[:, [0, 1, 3, 4]], grid)
-    coefficients = polarisation_coefficients(sources)[:, :, None, None]
-    combined = coefficients[:, 0] * slow[:, 0, :2] + coefficients[:, 1] * slow[:, 1, :2]
-    return to_frequency(combined, grid), centre - grid.n // 2
+    low, high = NOISE_FLOOR, np.inf
+    if settings.noise_table is not None:
+        low, high = settings.noise_table[0][0], settings.noise_table[-1][0]
+    return model_psd(np.clip(frequency, low, high), settings).instrument
 
 
 def noise_spectrum(rng: np.random.Generator, settings: ObservationSettings) -> Complex:
-    """Draw the instrument's A, E, T on the span, TDI 1.5: (3, bins), ``E|n|^2 = S T / 2``."""
+    """Draw the instrument's A, E, T on the span, in the settings' TDI generation.
+
+    Returns:
+        (3, bins) with ``E|n|^2 = S T / 2`` of :func:`instrument_density`.
+    """
     longer = span(settings)
     frequency = np.arange(longer.samples // 2 + 1) / longer.duration
-    psd = instrument_psd(np.maximum(frequency, NOISE_FLOOR), model=settings.noise)
+    psd = instrument_density(frequency, settings)
     noise = rng.standard_normal((3, frequency.size, 2)).view(np.complex128)[..., 0]
     noise *= np.sqrt(0.25 * longer.duration * psd)
     noise[:, 0] = 0.0
@@ -150,13 +173,21 @@ def noise_spectrum(rng: np.random.Generator, settings: ObservationSettings) -> C
     return noise
 
 
+def in_generation(spectrum: Complex, settings: ObservationSettings) -> Complex:
+    """Return the span's A, E, T (TDI 1.5) in the settings' TDI generation: (3, bins)."""
+    if settings.tdi_generation == "1.5":
+        return spectrum
+    frequency = np.arange(spectrum.shape[1]) / span(settings).duration
+    return np.asarray(spectrum * tdi2_factor(frequency, settings.arm_length))
+
+
 def to_series(spectrum: Complex, settings: ObservationSettings) -> Float:
-    """Return X, Y, Z of the observation from the span's A, E, T (TDI 1.5): (3, samples)."""
-    longer = span(settings)
-    if settings.tdi_generation == "2.0":
-        frequency = np.arange(spectrum.shape[1]) / longer.duration
-        arm = response_grid(settings, 2, window=False).arm_length
-        spectrum = spectrum * tdi2_factor(frequency, arm)
+    """Return X, Y, Z of the observation from the span's A, E, T: (3, samples).
+
+    Args:
+        spectrum: (3, bins) in the settings' TDI generation.
+        settings: the observation.
+    """
     begin = settings.samples // 8
-    series = scipy.fft.irfft(spectrum, n=longer.samples, axis=-1) / settings.dt
+    series = scipy.fft.irfft(spectrum, n=span(settings).samples, axis=-1) / settings.dt
     return aet_to_xyz(series[:, begin : begin + settings.samples])

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from slotflow.bands import Tile
 from slotflow.checkpoint import Model
+from slotflow.config import ObservationSettings
 from slotflow.errors import InputError
-from slotflow.readers import Observation
+from slotflow.hdf5 import open_checked, read_attribute
+from slotflow.readers import TDI, Observation
 from slotflow.results import Psd
 
 Float = NDArray[np.float64]
@@ -21,12 +23,8 @@ Float = NDArray[np.float64]
 LEVEL_RANGE: Final = (0.1, 10.0)  # of the model's density; a level beyond it is noted
 EPOCH_TOLERANCE: Final = 3600.0  # s; LISA turns by a degree a day
 
-#: The orbits a model can have been trained on, at the parameters lisaorbits gives them.
-ORBITS: Final[Mapping[str, Mapping[str, float]]] = {
-    "equal_arm": {
-        "L": 2.5e9, "a": 149_597_870_700.0, "lambda1": 0.0, "m_init1": 0.0, "t_init": 0.0
-    },
-}  # fmt: skip
+#: What lisaorbits' analytic orbits have in common here: the radius (m) and the time of the phase.
+ORBIT_CONSTANTS: Final[Mapping[str, float]] = {"a": 149_597_870_700.0, "t_init": 0.0}
 
 
 def check_orbit(observation: Observation, model: Model) -> tuple[str, ...]:
@@ -56,8 +54,8 @@ def check_orbit(observation: Observation, model: Model) -> tuple[str, ...]:
         )
     if observation.orbit is None:
         notes.append(
-            f"{path} names no orbit: the model's ({ours.orbit!r}, from lisaorbits' default phase)"
-            " is assumed; with another, the sky positions are wrong"
+            f"{path} names no orbit: the model's ({_described(ours)}) is assumed; with another, the"
+            " sky positions are wrong"
         )
         return tuple(notes)
     if observation.orbit != ours.orbit:
@@ -65,14 +63,59 @@ def check_orbit(observation: Observation, model: Model) -> tuple[str, ...]:
             f"{path}: attribute 'orbit': {observation.orbit!r}; the model was trained on"
             f" {ours.orbit!r}"
         )
+    expected = orbit_parameters(ours)
     for name, value in observation.orbit_parameters.items():
-        expected = ORBITS[ours.orbit].get(name, value)
-        if not np.isclose(value, expected, rtol=1e-6, atol=1e-6):
+        wanted = expected.get(name, value)
+        if not np.isclose(value, wanted, rtol=1e-6, atol=1e-6):
             raise InputError(
                 f"{path}: attribute 'orbit_{name}': {value!r}; the model was trained on"
-                f" {ours.orbit!r} with {expected!r}"
+                f" {ours.orbit!r} with {wanted!r}"
             )
+    if ours.orbit == "file":
+        notes += _check_orbit_file(path, ours)
     return tuple(notes)
+
+
+def orbit_parameters(settings: ObservationSettings) -> dict[str, float]:
+    """Return the orbit's parameters of these settings, named as lisaorbits does.
+
+    An orbit file has one alone: the mean arm ``L``.
+    """
+    if settings.orbit == "file":
+        return {"L": settings.arm_length}
+    return {
+        "L": settings.arm_length,
+        "lambda1": settings.orbit_lambda1,
+        "m_init1": settings.orbit_m_init1,
+        **ORBIT_CONSTANTS,
+    }
+
+
+def _described(settings: ObservationSettings) -> str:
+    if settings.orbit == "file":
+        return f"{settings.orbit_file}"
+    return (
+        f"{settings.orbit!r}, from lisaorbits with lambda1 = {settings.orbit_lambda1:g} and"
+        f" m_init1 = {settings.orbit_m_init1:g}"
+    )
+
+
+def _check_orbit_file(path: Path, settings: ObservationSettings) -> list[str]:
+    """Refuse data made with another orbit file, by its hash; return a note where there is none."""
+    with open_checked(path) as file:
+        values = [read_attribute(file, place, "orbit_sha256") for place in (TDI, "tdis", "/")]
+    found = next((value for value in values if value is not None), None)
+    if found is None:
+        return [
+            f"{path} does not say which orbit file it was made with: the model's"
+            f" ({_described(settings)}) is assumed"
+        ]
+    if found != settings.orbit_sha256:
+        raise InputError(
+            f"{path}: attribute 'orbit_sha256': {found!r}; the model was trained on"
+            f" {settings.orbit_sha256!r} ({_described(settings)})"
+        )
+    return []
 
 
 def check_level(path: Path, measured: Float, frequency: Float) -> None:
