@@ -19,8 +19,9 @@ from slotflow.config import Preset, load_preset
 from slotflow.evaluation import evaluate, summary
 from slotflow.simulate.orbits import response_grid
 from slotflow.store import TrainingSet
-from slotflow.tokencache import TokenData, ensure_searched, load_tokens
-from slotflow.train import Trainer, split
+from slotflow.tokencache import ensure_searched, open_tokens
+from slotflow.tokenstore import TokenStore
+from slotflow.train import Trainer
 
 #: name: (kind of slots, learned starts and attention loss)
 METHODS = {
@@ -31,7 +32,7 @@ METHODS = {
 }
 
 
-def one(preset: Preset, tokens: TokenData, data: TrainingSet, name: str, seed: int) -> None:
+def one(preset: Preset, tokens: TokenStore, data: TrainingSet, name: str, seed: int) -> None:
     """Train one method and print its figures."""
     kind, guided = METHODS[name]
     model = preset.model.model_copy(update={"slot_attention": kind, "learned_starts": guided})
@@ -43,13 +44,13 @@ def one(preset: Preset, tokens: TokenData, data: TrainingSet, name: str, seed: i
         trainer = Trainer(preset, tokens, grid, Path(folder))
         trained = trainer.run()
         figures = trainer.validate()
-    _, held = split(tokens, train.validation_fraction)
+    held = trainer.held
     scores = summary(evaluate(trained.network, held, data.observation.duration, draws=100))
     row = {
         "method": name,
         "seed": seed,
         "passes": train.passes,
-        "bands": len(held.number),
+        "bands": len(held),
         "hit": round(figures["hit"], 4),
         "peak_overlap": scores["peak_overlap"],
         "chance": scores["peak_overlap_chance"],
@@ -78,7 +79,7 @@ def main(directory: Path, name: str, passes: int, seeds: int, methods: str, quic
     data = TrainingSet(directory)
     grid = response_grid(preset.observation, preset.components.slow_samples)
     ensure_searched(data, grid, preset.components, preset.train.noise_draws, cores())
-    tokens = load_tokens(data, preset.components, preset.train.noise_draws)
+    tokens = open_tokens(data, preset.components, preset.train.noise_draws)
     chosen = [method.strip() for method in methods.split(";")]
     if unknown := set(chosen) - METHODS.keys():
         raise click.BadParameter(f"{sorted(unknown)[0]!r}; known: {'; '.join(METHODS)}")

@@ -25,7 +25,8 @@ from slotflow.evaluation import evaluate, summary
 from slotflow.simulate.dataset import simulate_dataset
 from slotflow.simulate.orbits import response_grid
 from slotflow.store import TrainingSet
-from slotflow.tokencache import TokenData, ensure_searched, load_tokens
+from slotflow.tokencache import ensure_searched, open_tokens
+from slotflow.tokenstore import TokenStore
 from slotflow.train import Trainer
 
 TRAINING_SEED = 1
@@ -54,7 +55,7 @@ def _cpu() -> float:
 
 def searched(
     preset: Preset, folder: Path, samples: int, seed: int, workers: int, workdir: Path, name: str
-) -> tuple[TrainingSet, TokenData]:
+) -> tuple[TrainingSet, TokenStore]:
     """Return a simulated and searched set."""
     with stage(workdir, f"simulate {name}"):
         simulate_dataset(preset, folder, samples, seed, workers)
@@ -62,7 +63,7 @@ def searched(
     grid = response_grid(preset.observation, preset.components.slow_samples)
     with stage(workdir, f"search {name}"):
         ensure_searched(data, grid, preset.components, preset.train.noise_draws, workers)
-    return data, load_tokens(data, preset.components, preset.train.noise_draws)
+    return data, open_tokens(data, preset.components, preset.train.noise_draws)
 
 
 def report(number: int, of: int, terms: dict[str, float]) -> None:
@@ -106,7 +107,7 @@ def main(workdir: Path, output: Path, name: str, held_out: int, workers: int, qu
     click.echo(json.dumps(scores))
 
 
-def card_text(model: Model, fresh: TokenData) -> str:
+def card_text(model: Model, fresh: TokenStore) -> str:
     """Return the model card."""
     card, preset = model.card, model.preset
     prior, training = preset.prior, card["training"]
@@ -114,7 +115,8 @@ def card_text(model: Model, fresh: TokenData) -> str:
     parameters = sum(training["parameters"].values())
     made = sum(v for stage_name, v in seconds.items() if stage_name.endswith("training"))
     whole = made + seconds.get("train", 0.0)
-    loud = float(np.mean(np.nan_to_num(fresh.snr, nan=-1.0) > 10.0) * fresh.snr.shape[1])
+    snr = fresh.rows(np.arange(len(fresh))).snr
+    loud = float(np.mean(np.nan_to_num(snr, nan=-1.0) > 10.0) * snr.shape[1])
     lines = [
         "# The model that ships",
         "",

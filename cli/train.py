@@ -14,7 +14,6 @@ from slotflow.errors import InputError, OutputExistsError
 if TYPE_CHECKING:
     from slotflow.config import Preset
     from slotflow.store import TrainingSet
-    from slotflow.tokencache import TokenData
     from slotflow.train import Trainer
 
 SCORED_BANDS = 1000  # held-out bands whose posteriors are scored at the end
@@ -60,8 +59,10 @@ def train(
     _check_gpus(gpus)
     _simulate_if_needed(directory, settings, preset, workers)
     data = _open(directory, settings, preset)
-    tokens, trainer = _prepare(data, settings, folder, workers, force)
-    _run(trainer, folder, tokens, data.observation.duration)
+    if len(data) < (asked := settings.train.samples):
+        say(f"{directory} has {len(data)} bands, the preset {preset!r} asks for {asked}")
+    trainer = _prepare(data, settings, folder, workers, force)
+    _run(trainer, folder, data.observation.duration)
 
 
 def _override(preset: "Preset", passes: int | None, seed: int | None) -> "Preset":
@@ -144,8 +145,9 @@ def _simulate_if_needed(
 
 
 def _leftover(path: Path) -> bool:
-    """Whether this is a temporary file that a process left when it was ended."""
-    return path.name.startswith(".") and path.suffix == ".tmp"
+    """Whether this is what a process left when it was ended: a temporary file, lock or log."""
+    hidden = path.name.startswith(".") and path.suffix == ".tmp"
+    return hidden or path.name in (".lock", "simulate.log")
 
 
 def _open(directory: Path, settings: "Preset", preset_name: str) -> "TrainingSet":
@@ -171,12 +173,12 @@ def _open(directory: Path, settings: "Preset", preset_name: str) -> "TrainingSet
 
 def _prepare(
     data: "TrainingSet", settings: "Preset", folder: Path, workers: int | None, force: bool
-) -> tuple["TokenData", "Trainer"]:
+) -> "Trainer":
     """Search all bands for components and set up the run."""
     import torch
 
     from slotflow.simulate.orbits import response_grid
-    from slotflow.tokencache import ensure_searched, load_tokens
+    from slotflow.tokencache import ensure_searched, open_tokens
     from slotflow.train import LOG_FILE, MODEL_FILE, STATE_FILE, Trainer
 
     torch.set_num_threads(1)  # the tensors are small: more threads only wait for each other
@@ -187,30 +189,30 @@ def _prepare(
         ensure_searched(
             data, grid, settings.components, draws, cores() if workers is None else workers, report
         )
-    tokens = load_tokens(data, settings.components, draws)
+    tokens = open_tokens(data, settings.components, draws)
     seconds = time.monotonic() - started
-    click.echo(f"{data.directory}: {len(tokens.number)} bands searched, in {seconds:.1f} s")
+    click.echo(f"{data.directory}: {len(tokens)} bands searched, in {seconds:.1f} s")
     if force:
         for name in (STATE_FILE, MODEL_FILE, LOG_FILE):
             (folder / name).unlink(missing_ok=True)
-    return tokens, Trainer(settings, tokens, grid, folder)
+    return Trainer(settings, tokens, grid, folder)
 
 
-def _run(trainer: "Trainer", folder: Path, tokens: "TokenData", duration: float) -> None:
+def _run(trainer: "Trainer", folder: Path, duration: float) -> None:
     """Train, score on held-out bands, and print the figures."""
     import numpy as np
 
     from slotflow.checkpoint import save_model
     from slotflow.evaluation import evaluate, summary
-    from slotflow.train import MODEL_FILE, split
+    from slotflow.tokendata import TokenSubset
+    from slotflow.train import MODEL_FILE
 
     if 0 < trainer.step < trainer.steps:
         say(f"{folder}: going on from step {trainer.step} of {trainer.steps}")
     with progress("training", "steps") as report:
         model = trainer.run(lambda step, steps, _: report(step, steps))
     figures = trainer.validate()
-    _, held = split(tokens, trainer.preset.train.validation_fraction)
-    scored = held.rows(np.arange(min(SCORED_BANDS, len(held.number))))
+    scored = TokenSubset(trainer.held, np.arange(min(SCORED_BANDS, len(trainer.held))))
     scores = summary(evaluate(model.network, scored, duration, draws=200))
     model.card["validation"] = scores
     save_model(folder / MODEL_FILE, model)

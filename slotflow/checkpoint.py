@@ -5,7 +5,6 @@ settings and versions. No pickle is ever loaded.
 """
 
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from slotflow import __version__
+from slotflow.atomic import written
 from slotflow.components import SEARCH_VERSION
 from slotflow.config import Preset, parse_preset
 from slotflow.errors import InputError
@@ -44,7 +44,11 @@ class Model:
 
 
 def save_model(path: Path, model: Model) -> None:
-    """Write a model under a temporary name, then rename it."""
+    """Write a model under a temporary name, then rename it.
+
+    Raises:
+        InputError: the system refuses to write; what stood there stays.
+    """
     grid = model.grid
     tensors = {name: value.contiguous() for name, value in model.network.state_dict().items()}
     tensors |= {f"grid.{name}": torch.from_numpy(getattr(grid, name).copy()) for name in _GRID}
@@ -57,10 +61,10 @@ def save_model(path: Path, model: Model) -> None:
         "grid": scalars,
         "card": model.card,
     }
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     # through bytes, so that the file's mode is the user's own (save_file makes it private)
-    temporary.write_bytes(save(tensors, metadata={"slotflow": json.dumps(content)}))
-    temporary.replace(path)
+    whole = save(tensors, metadata={"slotflow": json.dumps(content)})
+    with written(path) as temporary:
+        temporary.write_bytes(whole)
 
 
 def load_model(path: Path) -> Model:

@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from slotflow.batches import Tensors
+from slotflow.labels import from_local_units
 from slotflow.matching import assign
 from slotflow.metrics import chance_peak_overlap, covered, fair_crps, peak_overlap
 from slotflow.model import Reading, SlotFlow, distinct_slots
 from slotflow.parameters import SCORED, to_scored
 from slotflow.response import Float
-from slotflow.tokencache import TokenData, from_local_units
-from slotflow.train import Tensors
+from slotflow.tokendata import TokenData, TokenSource, as_source
 
 SNR_EDGES = (5.0, 7.0, 10.0, 20.0, 50.0, 100.0)
 
@@ -55,48 +56,67 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    network: SlotFlow, data: TokenData, duration: float, draws: int = 500, seed: int = 0,
+    network: SlotFlow,
+    data: TokenSource | TokenData,
+    duration: float,
+    draws: int = 500,
+    seed: int = 0,
     batch: int = 250,
-) -> Evaluation:  # fmt: skip
+) -> Evaluation:
     """Score a network on searched and labelled bands.
 
     Args:
         network: in evaluation mode.
-        data: B bands.
+        data: B bands, in memory or read as they are needed.
         duration: observation time T, s.
         draws: posterior draws a source.
         seed: of the draws.
         batch: bands at a time.
     """
     generator = torch.Generator().manual_seed(seed)
-    tensors = Tensors.of(data)
+    source = as_source(data)
     parts: list[Scores] = []
+    truths: list[_Truth] = []
     estimated, attention = [], []
-    for start in range(0, len(tensors), batch):
-        index = np.arange(start, min(start + batch, len(tensors)))
-        rows = tensors.rows(torch.from_numpy(index))
+    for start in range(0, len(source), batch):
+        bands = source.rows(np.arange(start, min(start + batch, len(source))))
+        truths.append(_truth(bands))
+        rows = Tensors.of(bands)
         with torch.no_grad():
             reading = network.read(rows.batch)
             cost = pair_cost(network, reading, rows.targets.sources, rows.count)
             slot = assign(cost, _present(rows.count, cost.shape[2]))
-            parts.append(
-                _score(network, reading, cost, slot, data.rows(index), duration, draws, generator)
-            )
+            parts.append(_score(network, reading, cost, slot, bands, duration, draws, generator))
         found = (reading.existence > 0) & distinct_slots(reading)
         estimated.append(found.sum(dim=1).numpy())
         attention.append(_matched_first(reading.attention, slot).numpy())
-    quietest = np.min(np.where(np.isnan(data.snr), np.inf, data.snr), axis=1)
+    number, quietest, tokens = (np.concatenate(column) for column in zip(*truths, strict=True))
     # slots of a band without components attend to nothing
-    several = (data.number >= 2) & data.valid.any(axis=1)
-    tokens = data.valid.sum(axis=1)[several]
-    slots = network.settings.slots
+    several = (number >= 2) & (tokens > 0)
+    chance = float("nan")
+    if several.any():
+        slots = network.settings.slots
+        chance = chance_peak_overlap(slots, tokens[several], number[several])
     return Evaluation(
         Scores(*(np.concatenate(column) for column in zip(*parts, strict=True))),
-        np.stack([data.number, np.concatenate(estimated)], axis=-1),
-        (data.number > 0) & (quietest >= 10.0),
-        peak_overlap(np.concatenate(attention)[several], data.number[several]),
-        chance_peak_overlap(slots, tokens, data.number[several]) if len(tokens) else float("nan"),
+        np.stack([number, np.concatenate(estimated)], axis=-1),
+        (number > 0) & (quietest >= 10.0),
+        peak_overlap(np.concatenate(attention)[several], number[several]),
+        chance,
     )
+
+
+class _Truth(NamedTuple):
+    """What is kept of the bands: number of sources, SNR of the quietest, number of tokens."""
+
+    number: NDArray[np.int64]
+    quietest: Float
+    tokens: NDArray[np.int64]
+
+
+def _truth(data: TokenData) -> _Truth:
+    quietest = np.min(np.where(np.isnan(data.snr), np.inf, data.snr), axis=1)
+    return _Truth(data.number, quietest, data.valid.sum(axis=1))
 
 
 def _matched_first(attention: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:

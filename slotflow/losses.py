@@ -3,7 +3,8 @@
 Flow NLL, psi NLL, existence, frequency from attention, slot diversity and attention
 orthogonality, in the sense of arXiv:2605.02323; the exact forms are our choice where its
 text does not give them. Direct frequency, cardinality, amplitude, sky and the component term
-are ours. Each returns one number, the mean over what it concerns, and 0 where there is nothing.
+are ours. Each returns a sum and the number of what it goes over, whose ratio is the term: processes
+that share a batch add both up before they divide, so that they train as one would.
 """
 
 from typing import NamedTuple
@@ -13,6 +14,44 @@ from torch import Tensor
 from torch.nn import functional
 
 from slotflow.config import LossSettings
+
+
+class Part(NamedTuple):
+    """A term as a sum (a scalar, with its gradient) and the number of what it goes over."""
+
+    total: Tensor
+    number: Tensor | int
+
+    def mean(self) -> Tensor:
+        """Return the term: 0 where there is nothing."""
+        return self.total / torch.as_tensor(self.number, device=self.total.device).clamp(min=1)
+
+
+class Parts(NamedTuple):
+    """The loss terms of a batch, not yet divided."""
+
+    nll: Part
+    psi: Part
+    existence: Part
+    attention: Part
+    component: Part
+    diversity: Part
+    orthogonality: Part
+    frequency: Part
+    cardinality: Part
+    amplitude: Part
+    sky: Part
+
+    def numbers(self) -> Tensor:
+        """Return the numbers: (terms,) float64."""
+        return torch.tensor([float(part.number) for part in self], dtype=torch.float64)
+
+    def terms(self, numbers: Tensor | None = None) -> "Terms":
+        """Divide, by the given numbers (terms,) where several processes share the batch."""
+        if numbers is None:
+            return Terms(*(part.mean() for part in self))
+        divisors = [number if number > 0.0 else 1.0 for number in numbers.tolist()]
+        return Terms(*(part.total / d for part, d in zip(self, divisors, strict=True)))
 
 
 class Terms(NamedTuple):
@@ -45,7 +84,7 @@ def attention_cost(attention: Tensor, component: Tensor) -> Tensor:
 
 def existence_loss(
     logits: Tensor, exists: Tensor, focal_gamma: float = 0.0, smoothing: float = 0.0
-) -> Tensor:
+) -> Part:
     """Focal loss of (B, S) logits against the matched slots (arXiv:1708.02002, equation 4).
 
     The binary cross-entropy, each term times (1 - p)^gamma with p the probability given to
@@ -57,11 +96,11 @@ def existence_loss(
     if focal_gamma > 0.0:
         wrong = torch.sigmoid(torch.where(exists, -logits, logits))
         each = each * wrong**focal_gamma
-    return each.mean()
+    return Part(each.sum(), each.numel())
 
 
-def cardinality_loss(logits: Tensor, exists: Tensor) -> Tensor:
-    """-ln p(K) of the number of matched slots, mean over the batch.
+def cardinality_loss(logits: Tensor, exists: Tensor) -> Part:
+    """-ln p(K) of the number of matched slots, over the batch.
 
     The number of independent slots that exist is Poisson-binomial; its probabilities follow
     by adding one slot after the other (in logarithms).
@@ -74,18 +113,18 @@ def cardinality_loss(logits: Tensor, exists: Tensor) -> Tensor:
         more = functional.pad(log_p[:, :-1], (1, 0), value=-1e4) + yes[:, s : s + 1]
         log_p = torch.logaddexp(log_p + no[:, s : s + 1], more)
     number = exists.sum(dim=1, keepdim=True)
-    return -torch.gather(log_p, 1, number).mean()
+    return Part(-torch.gather(log_p, 1, number).sum(), batch)
 
 
-def regression_loss(predicted: Tensor, target: Tensor) -> Tensor:
+def regression_loss(predicted: Tensor, target: Tensor) -> Part:
     """Huber loss of (N,) predictions of a local coordinate, of targets held to +-4."""
-    if not len(predicted):
-        return predicted.sum()
-    return functional.smooth_l1_loss(predicted, target.clamp(-4.0, 4.0).to(predicted.dtype))
+    held = target.clamp(-4.0, 4.0).to(predicted.dtype)
+    total = functional.smooth_l1_loss(predicted, held, reduction="sum")
+    return Part(total, len(predicted))
 
 
-def sky_loss(offset: Tensor, start: Tensor, truth: Tensor) -> Tensor:
-    """Mean of 1 - cos of the angle to the truth: (N, 3) each.
+def sky_loss(offset: Tensor, start: Tensor, truth: Tensor) -> Part:
+    """1 - cos of the angle to the truth: (N, 3) each.
 
     Args:
         offset: predicted, from the component's direction; not normalised.
@@ -94,10 +133,10 @@ def sky_loss(offset: Tensor, start: Tensor, truth: Tensor) -> Tensor:
     """
     direction = functional.normalize(start.to(offset.dtype) + offset, dim=-1, eps=1e-6)
     cosine = (direction * truth.to(offset.dtype)).sum(dim=-1)
-    return (1.0 - cosine).sum() / max(len(offset), 1)
+    return Part((1.0 - cosine).sum(), len(offset))
 
 
-def component_loss(logits: Tensor, standing: Tensor, valid: Tensor) -> Tensor:
+def component_loss(logits: Tensor, standing: Tensor, valid: Tensor) -> Part:
     """Binary cross-entropy of each valid component: does it stand for a source?
 
     Args:
@@ -110,21 +149,21 @@ def component_loss(logits: Tensor, standing: Tensor, valid: Tensor) -> Tensor:
     each = functional.binary_cross_entropy_with_logits(
         logits, real.to(logits.dtype), reduction="none"
     )
-    return (each * valid).sum() / valid.sum().clamp(min=1)
+    return Part((each * valid).sum(), valid.sum())
 
 
-def diversity_loss(attention: Tensor, exists: Tensor) -> Tensor:
-    """Mean overlap sum_l min(a_l, b_l) of the attentions of pairs of matched slots."""
+def diversity_loss(attention: Tensor, exists: Tensor) -> Part:
+    """Overlap sum_l min(a_l, b_l) of the attentions of pairs of matched slots."""
     overlap = torch.minimum(attention[:, :, None], attention[:, None]).sum(dim=-1)
-    return _pair_mean(overlap, exists)
+    return _pairs(overlap, exists)
 
 
-def orthogonality_loss(attention: Tensor, exists: Tensor) -> Tensor:
-    """Mean squared cosine between the attentions of pairs of matched slots."""
+def orthogonality_loss(attention: Tensor, exists: Tensor) -> Part:
+    """Squared cosine between the attentions of pairs of matched slots."""
     unit = functional.normalize(attention, dim=-1, eps=1e-8)
-    return _pair_mean((unit @ unit.transpose(1, 2)) ** 2, exists)
+    return _pairs((unit @ unit.transpose(1, 2)) ** 2, exists)
 
 
-def _pair_mean(values: Tensor, exists: Tensor) -> Tensor:
+def _pairs(values: Tensor, exists: Tensor) -> Part:
     both = (exists[:, :, None] & exists[:, None]).triu(diagonal=1)
-    return (values * both).sum() / both.sum().clamp(min=1)
+    return Part((values * both).sum(), both.sum())

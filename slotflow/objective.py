@@ -10,6 +10,8 @@ from slotflow.config import LossSettings
 from slotflow.context import pick
 from slotflow.coordinates import to_local
 from slotflow.losses import (
+    Part,
+    Parts,
     Terms,
     attention_cost,
     cardinality_loss,
@@ -59,15 +61,15 @@ def flow_pairs(model: SlotFlow, reading: Reading, targets: Targets) -> Tensor:
         )
 
 
-def loss_terms(
+def loss_parts(
     model: SlotFlow,
     batch: TokenBatch,
     reading: Reading,
     targets: Targets,
     settings: LossSettings | None = None,
     matching: str = "attention",
-) -> Terms:
-    """Match slots and sources, then return every term of the loss.
+) -> Parts:
+    """Match slots and sources, then return every term of the loss as a sum and a number.
 
     The match needs no gradient, so with ``matching`` "flow" the grid of all pairs is
     evaluated without, and then the matched pairs with: the gradient is that of the grid.
@@ -92,17 +94,17 @@ def loss_terms(
     context = pick(reading.context, held)[valid]
     reference = pick(reading.reference, held)[valid]
     log_q = model.log_prob(targets.sources[valid], context, reference)
-    count = max(len(log_q), 1)
+    count = len(log_q)
     cost = attention_cost(reading.attention, targets.component)
     chosen = torch.gather(cost, 1, held[:, None, :]).squeeze(1)[valid]
     frequency, amplitude, sky = _auxiliary(model, reading, targets, held, valid)
-    return Terms(
-        nll=-log_q[:, 0].sum() / count,
-        psi=-log_q[:, 1].sum() / count,
+    return Parts(
+        nll=Part(-log_q[:, 0].sum(), count),
+        psi=Part(-log_q[:, 1].sum(), count),
         existence=existence_loss(
             reading.existence, exists, settings.focal_gamma, settings.label_smoothing
         ),
-        attention=chosen.sum() / count,
+        attention=Part(chosen.sum(), count),
         component=component_loss(reading.component, targets.component, batch.valid),
         diversity=diversity_loss(reading.attention, exists),
         orthogonality=orthogonality_loss(reading.attention, exists),
@@ -113,12 +115,24 @@ def loss_terms(
     )
 
 
+def loss_terms(
+    model: SlotFlow,
+    batch: TokenBatch,
+    reading: Reading,
+    targets: Targets,
+    settings: LossSettings | None = None,
+    matching: str = "attention",
+) -> Terms:
+    """Return every term of the loss of a whole batch; arguments as for :func:`loss_parts`."""
+    return loss_parts(model, batch, reading, targets, settings, matching).terms()
+
+
 def _auxiliary(
     model: SlotFlow, reading: Reading, targets: Targets, held: Tensor, valid: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Part, Part, Part]:
     """Return the regression terms of frequency, amplitude and sky; 0 without their heads."""
     if reading.auxiliary is None:
-        nothing = reading.context.new_zeros(())
+        nothing = Part(reading.context.new_zeros(()), 0)
         return nothing, nothing, nothing
     predicted = pick(reading.auxiliary, held)[valid]
     reference = pick(reading.reference, held)[valid]

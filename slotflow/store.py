@@ -11,6 +11,7 @@ Each shard holds, for its rows, ``first_bin``, ``signal`` and ``foreground`` (ro
 ``acceleration_scale`` and ``noise_scale``.
 """
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -22,6 +23,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from slotflow.atomic import written
 from slotflow.channels import from_standard, is_standard, to_standard
 from slotflow.config import ObservationSettings, PriorSettings
 from slotflow.errors import InputError, NonFiniteError
@@ -33,7 +35,6 @@ from slotflow.manifest import (
     ShardEntry,
     file_sha256,
     read_manifest,
-    replace,
     shard_name,
 )
 from slotflow.noise import NoiseScales, draw_noise, model_psd
@@ -117,12 +118,14 @@ def write_shard(path: Path, bands: Sequence[Band], attributes: Mapping[str, Any]
 
     Raises:
         NonFiniteError: a spectrum that is not finite.
+        InputError: the system refuses to write.
         ValueError: no bands.
     """
     if not bands:
         raise ValueError("expected at least one band")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with h5py.File(temporary, "w", track_order=False) as file:
+    # In memory first: the bytes then depend neither on the file system nor on when handles are
+    # let go of, and a full disk is an error of the system's, not one within HDF5
+    with h5py.File(path.name, "w", driver="core", backing_store=False, track_order=False) as file:
         file.attrs["schema_version"] = SCHEMA_VERSION
         for key, value in attributes.items():
             file.attrs[key] = value
@@ -132,8 +135,11 @@ def write_shard(path: Path, bands: Sequence[Band], attributes: Mapping[str, Any]
                 _check_finite(values, path, 0, name)
             chunks = (min(_CHUNK, len(bands)), *values.shape[1:])
             file.create_dataset(name, data=values, chunks=chunks, fletcher32=True)
-    replace(path, temporary)
-    return ShardEntry(path.name, len(bands), file_sha256(path))
+            file.flush()
+        image = file.id.get_file_image()
+    with written(path) as temporary:
+        temporary.write_bytes(image)
+    return ShardEntry(path.name, len(bands), hashlib.sha256(image).hexdigest())
 
 
 def _check_finite(values: NDArray[Any], path: Path, first_row: int, name: str) -> None:
@@ -359,6 +365,14 @@ class TrainingSet:
         own = from_standard(noise.astype(np.complex128), first_bin, settings)
         return own.astype(np.complex64)
 
+    def column(self, shard: int, name: str) -> NDArray[Any]:
+        """Return a label (:class:`Arrays`) of all samples of a shard.
+
+        Raises:
+            InputError: the chunk is damaged.
+        """
+        return self._read(shard, name, slice(0, self.manifest.shards[shard].rows))
+
     def shard_ranges(self) -> list[tuple[int, int]]:
         """Return the first sample of each shard and the one after its last."""
         ends = [int(end) for end in self._ends]
@@ -376,10 +390,7 @@ class TrainingSet:
     def arrays(self) -> Arrays:
         """Return the labels of all samples."""
         columns = (
-            np.concatenate([self._read(n, name, slice(0, s.rows)) for n, s in self._numbered()])
+            np.concatenate([self.column(n, name) for n in range(len(self.manifest.shards))])
             for name in _names(Arrays)
         )
         return Arrays(*columns)
-
-    def _numbered(self) -> list[tuple[int, ShardEntry]]:
-        return list(enumerate(self.manifest.shards))

@@ -1,28 +1,31 @@
-"""The training loop: one process, resumable, stopped by the first number that is not finite."""
+"""The training loop: one process, resumable, stopped by the first number that is not finite.
+
+Bands are read as they are needed: in memory are a batch, and the order of a pass (one index
+a band).
+"""
 
 import csv
 import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Final
 
 import numpy as np
 import torch
-from torch import Tensor
 
+from slotflow.atomic import written
+from slotflow.batches import Tensors, split, token_moments
 from slotflow.checkpoint import Model, save_model
 from slotflow.config import Preset
 from slotflow.errors import InputError, NonFiniteError
 from slotflow.losses import Terms
-from slotflow.manifest import SAMPLE_GROUP
-from slotflow.model import SlotFlow, TokenBatch, distinct_slots
-from slotflow.objective import Targets, loss_terms, matched_slots
+from slotflow.model import SlotFlow, distinct_slots
+from slotflow.objective import loss_terms, matched_slots
 from slotflow.response import ResponseGrid
-from slotflow.tokencache import TokenData
+from slotflow.tokendata import Int, TokenData, TokenSource, TokenSubset, as_source
 
 MODEL_FILE: Final = "model.safetensors"
 STATE_FILE: Final = "state.pt"
@@ -30,61 +33,6 @@ LOG_FILE: Final = "log.csv"
 VALIDATIONS: Final = 20  # over a whole run
 
 Progress = Callable[[int, int, dict[str, float]], None]
-
-
-@dataclass
-class Tensors:
-    """Token data as tensors, N bands."""
-
-    batch: TokenBatch
-    targets: Targets
-    count: Tensor
-    sample: Tensor
-
-    @classmethod
-    def of(cls, data: TokenData) -> "Tensors":
-        """Convert arrays without copying where possible."""
-        t = torch.from_numpy
-        return cls(
-            TokenBatch(t(data.features), t(data.band), t(data.reference), t(data.valid)),
-            Targets(t(data.sources), t(data.component)),
-            t(data.number),
-            t(data.sample),
-        )
-
-    def rows(self, index: Tensor) -> "Tensors":
-        """Return the chosen bands."""
-        return Tensors(
-            TokenBatch(*(part[index] for part in self.batch)),
-            Targets(*(part[index] for part in self.targets)),
-            self.count[index],
-            self.sample[index],
-        )
-
-    def __len__(self) -> int:
-        return len(self.count)
-
-
-def split(data: TokenData, fraction: float) -> tuple[TokenData, TokenData]:
-    """Split by groups of samples: training, validation.
-
-    A group's bands share a pool of foreground responses (and a band its noise draws), so whole
-    groups are held out, evenly spread.
-
-    Raises:
-        InputError: too few samples for a group on each side.
-    """
-    group = data.sample // SAMPLE_GROUP
-    groups = int(group.max()) + 1
-    held = max(1, round(fraction * groups))
-    if held >= groups:
-        raise InputError(
-            f"training data: {int(data.sample.max()) + 1} samples are too few to hold out"
-            f" {fraction:g} of them in groups of {SAMPLE_GROUP}"
-        )
-    chosen = np.linspace(0, groups, held, endpoint=False).astype(np.int64)
-    validation = np.isin(group, chosen)
-    return data.rows(np.flatnonzero(~validation)), data.rows(np.flatnonzero(validation))
 
 
 def learning_rate(step: int, steps: int, warmup: float) -> float:
@@ -100,24 +48,30 @@ class Trainer:
 
     Args:
         preset: model, loss and train sections are used.
-        data: searched and labelled bands.
+        data: searched and labelled bands, in memory or read as they are needed.
         grid: the observation, stored with the model.
         folder: where checkpoints and logs go; an unfinished run there is taken up.
 
     Raises:
-        InputError: the folder holds a run of other settings or data.
+        InputError: the folder holds a run of other settings or data, or a file is damaged.
     """
 
-    def __init__(self, preset: Preset, data: TokenData, grid: ResponseGrid, folder: Path) -> None:
+    def __init__(
+        self,
+        preset: Preset,
+        data: TokenSource | TokenData,
+        grid: ResponseGrid,
+        folder: Path,
+    ) -> None:
         self.preset, self.grid, self.folder = preset, grid, folder
         settings = preset.train
-        training, held = split(data, settings.validation_fraction)
-        self.training, self.held = Tensors.of(training), Tensors.of(held)
+        source = as_source(data)
+        self.fingerprint = source.fingerprint()
+        self.training, self.held = split(source, settings.validation_fraction)
         self.batch = min(settings.batch, len(self.training))
         self.steps = max(1, math.ceil(settings.passes / self.batch))
         torch.manual_seed(settings.seed)  # PyTorch's initialisers take no generator
         self.network = SlotFlow(preset.model, preset.prior.bins)
-        self.network.standardise(self.training.batch.features, self.training.batch.valid)
         self.average = SlotFlow(preset.model, preset.prior.bins)
         self.average.load_state_dict(self.network.state_dict())
         self.optimiser = torch.optim.AdamW(
@@ -130,12 +84,25 @@ class Trainer:
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / STATE_FILE).exists():
             self._resume()
+        else:
+            self._standardise()
+
+    def _standardise(self) -> None:
+        """Set the features' offset and scale, in both networks."""
+        moments = token_moments(self.training)
+        if moments is None:
+            return
+        for network in (self.network, self.average):
+            network.feature_mean.copy_(moments[0])
+            network.feature_scale.copy_(moments[1].clamp(min=1e-3))
 
     def run(self, progress: Progress | None = None, stop_after: float | None = None) -> Model:
         """Train to the end, or for ``stop_after`` seconds; return the averaged model.
 
         Raises:
             NonFiniteError: a loss that is not finite, with the step and its samples.
+            InputError: a file of tokens that is damaged, or one of the run that cannot be
+                written; the last checkpoint stays.
         """
         begin = saved = time.monotonic()
         already = self.seconds
@@ -171,25 +138,26 @@ class Trainer:
         }
         return Model(self.preset, self.average, self.grid, card)
 
-    def _next_batch(self) -> Tensor:
+    def _next_batch(self) -> Int:
         """Indices of the next batch: shuffled passes without replacement."""
         if len(self.order) < self.batch:
             more = torch.randperm(len(self.training), generator=self.generator)
             self.order = torch.cat([self.order, more])
         index, self.order = self.order[: self.batch], self.order[self.batch :]
-        return index
+        return index.numpy()
 
     def _one_step(self) -> Terms:
         settings = self.preset.train
         self.network.train()
-        index = self._next_batch()
-        rows = self.training.rows(index)
+        rows = Tensors.of(self.training.rows(self._next_batch()))
         factor = learning_rate(self.step, self.steps, settings.warmup)
         for group in self.optimiser.param_groups:
             group["lr"] = settings.learning_rate * factor
         try:
             reading = self.network.read(rows.batch, self.generator)
-            terms = loss_terms(self.network, rows.batch, reading, rows.targets)
+            terms = loss_terms(
+                self.network, rows.batch, reading, rows.targets, self.preset.loss, settings.matching
+            )
         except NonFiniteError as error:
             raise NonFiniteError(
                 f"step {self.step}: {error}; samples {rows.sample.tolist()}"
@@ -224,9 +192,8 @@ class Trainer:
 
     def validate(self, limit: int = 2000) -> dict[str, float]:
         """Return loss terms and slot figures on held-out bands."""
-        return validation_figures(
-            self.average, self.held.rows(torch.arange(len(self.held))[:limit])
-        )
+        held = TokenSubset(self.held, np.arange(min(limit, len(self.held))))
+        return validation_figures(self.average, held)
 
     def _log(self, terms: Terms) -> None:
         row: dict[str, float] = {"step": self.step, "seconds": round(self.seconds, 1)}
@@ -234,18 +201,21 @@ class Trainer:
         row |= {f"held_{name}": round(v, 5) for name, v in self.validate().items()}
         path = self.folder / LOG_FILE
         new = not path.exists()
-        with path.open("a", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(row))
-            if new:
-                writer.writeheader()
-            writer.writerow(row)
+        try:
+            with path.open("a", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, list(row))
+                if new:
+                    writer.writeheader()
+                writer.writerow(row)
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror}") from error
 
     def _identity(self) -> dict[str, Any]:
         """What a run may be resumed with."""
         return {
             "preset": self.preset.model_dump(mode="json"),
             "bands": [len(self.training), len(self.held)],
-            "checksum": float(self.training.batch.features.double().sum()),
+            "fingerprint": self.fingerprint,
         }
 
     def _save(self) -> None:
@@ -259,9 +229,12 @@ class Trainer:
             "step": self.step,
             "seconds": self.seconds,
         }
-        temporary = self.folder / f".{STATE_FILE}.tmp"
-        torch.save(state, temporary)
-        temporary.replace(self.folder / STATE_FILE)
+        path = self.folder / STATE_FILE
+        with written(path) as temporary:
+            try:
+                torch.save(state, temporary)
+            except RuntimeError as error:  # what PyTorch makes of a full disk
+                raise InputError(f"{path}: cannot be written: {error}") from error
         save_model(self.folder / MODEL_FILE, self.model())
 
     def _resume(self) -> None:
@@ -293,16 +266,15 @@ class Trainer:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
             names = reader.fieldnames or ()
-            rows = [row for row in reader if int(row["step"]) <= self.step]
-        temporary = self.folder / f".{LOG_FILE}.tmp"
-        with temporary.open("w", newline="", encoding="utf-8") as file:
+            whole = (row for row in reader if None not in row.values())  # not cut off
+            rows = [row for row in whole if int(row["step"]) <= self.step]
+        with written(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, names)
             writer.writeheader()
             writer.writerows(rows)
-        temporary.replace(path)
 
 
-def validation_figures(network: SlotFlow, rows: Tensors, batch: int = 500) -> dict[str, float]:
+def validation_figures(network: SlotFlow, data: TokenSource, batch: int = 500) -> dict[str, float]:
     """Return mean loss terms, the share of slots on the right component, and of K exact.
 
     ``hit``: of the sources with a component, those whose matched slot attends it most.
@@ -312,8 +284,8 @@ def validation_figures(network: SlotFlow, rows: Tensors, batch: int = 500) -> di
     sums: dict[str, float] = {}
     hits = sources = exact = 0
     with torch.no_grad():
-        for start in range(0, len(rows), batch):
-            part = rows.rows(torch.arange(start, min(start + batch, len(rows))))
+        for start in range(0, len(data), batch):
+            part = Tensors.of(data.rows(np.arange(start, min(start + batch, len(data)))))
             reading = network.read(part.batch)
             terms = loss_terms(network, part.batch, reading, part.targets)
             for name, value in terms._asdict().items():
@@ -325,5 +297,5 @@ def validation_figures(network: SlotFlow, rows: Tensors, batch: int = 500) -> di
             sources += int(valid.sum())
             found = (reading.existence > 0) & distinct_slots(reading)
             exact += int((found.sum(dim=1) == part.count).sum())
-    figures = {name: value / len(rows) for name, value in sums.items()}
-    return figures | {"hit": hits / max(sources, 1), "k_exact": exact / len(rows)}
+    figures = {name: value / len(data) for name, value in sums.items()}
+    return figures | {"hit": hits / max(sources, 1), "k_exact": exact / len(data)}

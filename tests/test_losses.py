@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from slotflow.config import LossSettings, ModelSettings, load_preset
 from slotflow.context import SPECTRUM_BINS, attended_spectrum, stream_widths
 from slotflow.losses import (
+    Parts,
     Terms,
     attention_cost,
     cardinality_loss,
@@ -24,7 +25,7 @@ from slotflow.losses import (
     sky_loss,
 )
 from slotflow.model import SlotFlow
-from slotflow.objective import Targets, flow_pairs, loss_terms, matched_slots
+from slotflow.objective import Targets, flow_pairs, loss_parts, loss_terms, matched_slots
 from slotflow.train import Tensors
 from tests.synthetic import BINS, token_data
 
@@ -42,25 +43,25 @@ def network(seed: int = 0) -> SlotFlow:
 def test_pair_losses_closed_forms() -> None:
     same = torch.tensor([[[0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]])
     first_two = torch.tensor([[True, True, False]])
-    assert float(diversity_loss(same, first_two)) == pytest.approx(1.0)
-    assert float(orthogonality_loss(same, first_two)) == pytest.approx(1.0)
+    assert float(diversity_loss(same, first_two).mean()) == pytest.approx(1.0)
+    assert float(orthogonality_loss(same, first_two).mean()) == pytest.approx(1.0)
     apart = torch.tensor([[True, False, True]])
-    assert float(diversity_loss(same, apart)) == 0.0
-    assert float(orthogonality_loss(same, apart)) == 0.0
+    assert float(diversity_loss(same, apart).mean()) == 0.0
+    assert float(orthogonality_loss(same, apart).mean()) == 0.0
     alone = torch.tensor([[True, False, False]])
-    assert float(diversity_loss(same, alone)) == 0.0
+    assert float(diversity_loss(same, alone).mean()) == 0.0
 
 
 def test_existence_is_cross_entropy() -> None:
     logits = torch.tensor([[0.0, math.log(3.0)]])
-    got = existence_loss(logits, torch.tensor([[True, False]]))
+    got = existence_loss(logits, torch.tensor([[True, False]])).mean()
     assert float(got) == pytest.approx(0.5 * (math.log(2.0) + math.log(4.0)))
 
 
 def test_focal_existence_is_the_published_formula() -> None:
     """arXiv:1708.02002, equation 4, of probabilities 3/4 and 2/5."""
     logits = torch.tensor([[math.log(3.0), math.log(1.5)]])
-    got = existence_loss(logits, torch.tensor([[True, False]]), focal_gamma=2.0)
+    got = existence_loss(logits, torch.tensor([[True, False]]), focal_gamma=2.0).mean()
     expected = -0.5 * (0.25**2 * math.log(0.75) + 0.6**2 * math.log(0.4))
     assert float(got) == pytest.approx(expected, rel=1e-5)
 
@@ -68,7 +69,10 @@ def test_focal_existence_is_the_published_formula() -> None:
 def test_smoothed_existence_is_least_at_the_smoothed_label() -> None:
     logits = torch.linspace(-8, 8, 4001)
     each = torch.stack(
-        [existence_loss(x[None, None], torch.tensor([[True]]), smoothing=0.05) for x in logits]
+        [
+            existence_loss(x[None, None], torch.tensor([[True]]), smoothing=0.05).mean()
+            for x in logits
+        ]
     )
     assert float(torch.sigmoid(logits[each.argmin()])) == pytest.approx(0.95, abs=1e-3)
 
@@ -83,7 +87,7 @@ def test_cardinality_is_the_enumerated_probability(seed: int, slots: int) -> Non
     for states in itertools.product((0, 1), repeat=slots):
         if sum(states) == exists.sum():
             total += np.prod(np.where(states, p, 1 - p))
-    got = cardinality_loss(torch.from_numpy(logits)[None], torch.from_numpy(exists)[None])
+    got = cardinality_loss(torch.from_numpy(logits)[None], torch.from_numpy(exists)[None]).mean()
     assert float(got) == pytest.approx(-math.log(total), rel=1e-9)
 
 
@@ -91,17 +95,19 @@ def test_sky_loss_is_one_minus_the_cosine() -> None:
     start = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     truth = torch.tensor([[math.cos(0.3), math.sin(0.3), 0.0], [0.0, 0.0, -1.0]])
     none = torch.zeros(2, 3)
-    assert float(sky_loss(none, start, truth)) == pytest.approx(0.5 * (1 - math.cos(0.3) + 2.0))
-    assert float(sky_loss(2.0 * (truth - start) + start, start, truth)) == pytest.approx(
+    assert float(sky_loss(none, start, truth).mean()) == pytest.approx(
+        0.5 * (1 - math.cos(0.3) + 2.0)
+    )
+    assert float(sky_loss(2.0 * (truth - start) + start, start, truth).mean()) == pytest.approx(
         0.0, abs=1e-6
     )
-    assert float(sky_loss(none[:0], start[:0], truth[:0])) == 0.0
+    assert float(sky_loss(none[:0], start[:0], truth[:0]).mean()) == 0.0
 
 
 def test_regression_is_hubers_and_holds_far_targets() -> None:
-    got = regression_loss(torch.tensor([0.0, 0.0]), torch.tensor([0.5, 9.0]))
+    got = regression_loss(torch.tensor([0.0, 0.0]), torch.tensor([0.5, 9.0])).mean()
     assert float(got) == pytest.approx(0.5 * (0.125 + 3.5))
-    assert float(regression_loss(torch.empty(0), torch.empty(0))) == 0.0
+    assert float(regression_loss(torch.empty(0), torch.empty(0)).mean()) == 0.0
 
 
 def test_attention_cost_reads_the_component() -> None:
@@ -114,7 +120,7 @@ def test_attention_cost_reads_the_component() -> None:
 def test_component_loss_is_cross_entropy_over_valid_components() -> None:
     logits = torch.tensor([[0.0, math.log(3.0), 50.0]])
     valid = torch.tensor([[True, True, False]])
-    got = component_loss(logits, torch.tensor([[1, -1]]), valid)
+    got = component_loss(logits, torch.tensor([[1, -1]]), valid).mean()
     assert float(got) == pytest.approx(0.5 * (math.log(2.0) + math.log(4.0 / 3.0)))
 
 
@@ -316,3 +322,31 @@ def test_the_papers_size() -> None:
     counts = SlotFlow(load_preset("paper").model, 256).parameter_counts()
     assert sum(counts.values()) == pytest.approx(21.7e6, rel=0.01)
     assert counts["flow"] == pytest.approx(21.0e6, rel=0.005)
+
+
+def test_shared_batches_divide_as_one() -> None:
+    """Halves of a batch, with their numbers added up, have the whole's terms and gradient."""
+    data = Tensors.of(token_data(8, 24))
+    model = network().double()
+    data.batch = data.batch._replace(
+        features=data.batch.features.double(), band=data.batch.band.double()
+    )
+
+    def parts(index: torch.Tensor) -> Parts:
+        batch = data.batch.rows(index)
+        targets = Targets(*(part[index] for part in data.targets))
+        return loss_parts(model, batch, model.read(batch), targets)
+
+    weights = LossSettings()
+    parameters = list(model.parameters())
+    whole = parts(torch.arange(24)).terms()
+    expected = torch.autograd.grad(whole.total(weights), parameters, allow_unused=True)
+    halves = [parts(torch.arange(rank, 24, 2)) for rank in (0, 1)]
+    counts = (halves[0].numbers() + halves[1].numbers()) / 2
+    terms = [half.terms(counts) for half in halves]
+    for one, two, mean in zip(*terms, whole, strict=True):
+        assert torch.allclose((one + two) / 2, mean, rtol=1e-10)
+    seen = [torch.autograd.grad(t.total(weights), parameters, allow_unused=True) for t in terms]
+    for one, two, mean in zip(*seen, expected, strict=True):
+        if mean is not None:
+            assert torch.allclose((one + two) / 2, mean, rtol=1e-9, atol=1e-12)

@@ -1,6 +1,9 @@
 """Training: learns, resumes bit for bit, and stops at numbers that are not finite."""
 
 import math
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,13 +11,17 @@ import pytest
 import torch
 
 from slotflow.checkpoint import load_model
+from slotflow.cli.main import run
 from slotflow.config import Preset, load_preset
 from slotflow.errors import InputError, NonFiniteError
 from slotflow.evaluation import evaluate, summary
 from slotflow.manifest import SAMPLE_GROUP
+from slotflow.model import SlotFlow
 from slotflow.response import ResponseGrid
+from slotflow.tokendata import TokenData
+from slotflow.tokenstore import TokenStore, record_dtype, write_tokens
 from slotflow.train import LOG_FILE, MODEL_FILE, STATE_FILE, Trainer, learning_rate, split
-from tests.synthetic import DURATION, token_data
+from tests.synthetic import BINS, DURATION, token_data
 from tests.test_losses import SMALL
 
 
@@ -58,6 +65,159 @@ def test_resumed_run_equals_the_whole(tmp_path: Path, slow_grid: ResponseGrid) -
         assert torch.equal(value, second.average.state_dict()[name]), name
 
 
+def on_disk(data: TokenData, folder: Path) -> TokenStore:
+    """Write bands in files of 50; the last is smaller."""
+    folder.mkdir(parents=True)
+    number = len(data.number)
+    starts = range(0, number, 50)
+    paths = [folder / f"tokens-{start}.bin" for start in starts]
+    rows = [min(50, number - start) for start in starts]
+    for path, start, count in zip(paths, starts, rows, strict=True):
+        write_tokens(path, data.rows(np.arange(start, start + count)))
+    shape = data.valid.shape[1], data.snr.shape[1]
+    return TokenStore(paths, rows, number, record_dtype(*shape))
+
+
+def weights(network: torch.nn.Module) -> bytes:
+    return b"".join(value.numpy().tobytes() for value in network.state_dict().values())
+
+
+def test_streamed_run_equals_the_one_in_memory(tmp_path: Path, slow_grid: ResponseGrid) -> None:
+    """Same batches, weights, validation and scores, also when broken off between."""
+    data = token_data(2, 160)
+    store = on_disk(data, tmp_path / "set")
+    whole = Trainer(preset(960), data, slow_grid, tmp_path / "whole")
+    whole.run()
+    Trainer(preset(960), store, slow_grid, tmp_path / "streamed").run(stop_after=0.0)
+    streamed = Trainer(preset(960), store, slow_grid, tmp_path / "streamed")
+    assert streamed.step == 1
+    streamed.run()
+    assert weights(streamed.network) == weights(whole.network)
+    assert weights(streamed.average) == weights(whole.average)
+    assert streamed.validate() == whole.validate()
+    scores = [
+        evaluate(trainer.average.eval(), held, DURATION, draws=16, batch=7).scores
+        for trainer, held in ((whole, data), (streamed, store))
+    ]
+    for a, b in zip(*scores, strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_other_data_are_refused(tmp_path: Path, slow_grid: ResponseGrid) -> None:
+    Trainer(preset(64), token_data(2, 160), slow_grid, tmp_path).run()
+    with pytest.raises(InputError, match=f"{STATE_FILE}: a run with other settings or data"):
+        Trainer(preset(64), token_data(3, 160), slow_grid, tmp_path)
+
+
+def test_features_are_standardised(tmp_path: Path, slow_grid: ResponseGrid) -> None:
+    """As :meth:`SlotFlow.standardise` does it with all tokens at once."""
+    data = token_data(2, 320)
+    trainer = Trainer(preset(64), data, slow_grid, tmp_path)
+    features, valid = data.features[trainer.training.index], data.valid[trainer.training.index]
+    network = SlotFlow(SMALL, BINS)
+    network.standardise(torch.from_numpy(features), torch.from_numpy(valid))
+    for other in (trainer.network, trainer.average):
+        assert torch.equal(network.feature_mean, other.feature_mean)
+        assert torch.equal(network.feature_scale, other.feature_scale)
+
+
+def test_damaged_tokens_stop_the_run(tmp_path: Path, slow_grid: ResponseGrid) -> None:
+    store = on_disk(token_data(2, 160), tmp_path / "set")
+    trainer = Trainer(preset(960), store, slow_grid, tmp_path / "run")
+    path = store.paths[1]
+    path.write_bytes(path.read_bytes()[:-5000])
+    with pytest.raises(InputError, match=f"{path.name}: damaged"):
+        trainer.run()
+
+
+class Full:
+    """Stands for a writer that meets a full disk after some bytes."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __call__(self, _: object, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), RuntimeError("unexpected pos 64 vs 0")]
+)
+def test_a_full_disk_leaves_the_last_checkpoint(
+    tmp_path: Path, slow_grid: ResponseGrid, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    data = token_data(2, 160)
+    Trainer(preset(640), data, slow_grid, tmp_path).run(stop_after=0.0)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    trainer = Trainer(preset(640), data, slow_grid, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("slotflow.train.torch.save", Full(error))
+        with pytest.raises(InputError, match=f"{STATE_FILE}: cannot be written: ") as caught:
+            trainer.run(stop_after=0.0)
+    assert str(error.args[-1]) in str(caught.value)
+    after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert {name: after[name] for name in (STATE_FILE, MODEL_FILE)} == {
+        name: before[name] for name in (STATE_FILE, MODEL_FILE)
+    }
+    assert after.keys() <= before.keys() | {LOG_FILE}
+    again = Trainer(preset(640), data, slow_grid, tmp_path)
+    assert again.step == 1
+    again.run()
+
+
+LIMITED = """
+import pickle, resource, sys
+from pathlib import Path
+from slotflow.errors import InputError
+from slotflow.train import Trainer
+from tests.synthetic import token_data
+from tests.test_train import preset
+
+folder = Path(sys.argv[1])
+grid = pickle.loads(Path(sys.argv[2]).read_bytes())
+trainer = Trainer(preset(6400), token_data(2, 160), grid, folder)
+trainer.run(stop_after=0.0)
+for limit in (200_000, 1_000):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        trainer.run(stop_after=0.0)
+    except InputError as error:
+        print(error)
+"""
+
+
+def test_a_write_that_the_system_refuses(tmp_path: Path, slow_grid: ResponseGrid) -> None:
+    """A limit on the size of files stands for a full disk, PyTorch's own writer included."""
+    folder, grid = tmp_path / "run", tmp_path / "grid"
+    grid.write_bytes(pickle.dumps(slow_grid))
+    command = [sys.executable, "-c", LIMITED, str(folder), str(grid)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    assert all(f"{STATE_FILE}: cannot be written: " in line for line in lines)
+    assert Trainer(preset(6400), token_data(2, 160), slow_grid, folder).step == 1
+    assert not list(folder.glob(".*"))
+
+
+@pytest.mark.parametrize(("bands", "said"), [(255, True), (256, False)])
+def test_fewer_bands_than_asked_for_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    bands: int, said: bool,
+) -> None:  # fmt: skip
+    def stop(*_: object) -> None:
+        raise InputError("enough")
+
+    monkeypatch.setattr("slotflow.cli.train._simulate_if_needed", lambda *_: None)
+    monkeypatch.setattr("slotflow.cli.train._open", lambda *_: range(bands))
+    monkeypatch.setattr("slotflow.cli.train._prepare", stop)
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", "data", "--preset", "tiny"]) == 2
+    line = "data has 255 bands, the preset 'tiny' asks for 256"
+    assert (line in capsys.readouterr().err) == said
+
+
 def test_other_settings_are_refused(tmp_path: Path, slow_grid: ResponseGrid) -> None:
     data = token_data(2, 160)
     Trainer(preset(64), data, slow_grid, tmp_path).run()
@@ -80,8 +240,8 @@ def test_split_holds_out_whole_groups() -> None:
     one = token_data(4, 640)
     both = type(one)(*(np.concatenate([a, a]) for a in one))
     training, held = split(both, 0.2)
-    assert len(held.number) == 2 * 128
-    assert len(training.number) == 2 * 512
+    assert len(held) == 2 * 128
+    assert len(training) == 2 * 512
     groups = [set((part.sample // SAMPLE_GROUP).tolist()) for part in (training, held)]
     assert groups[1] == {0, 5}
     assert not groups[0] & groups[1]

@@ -1,0 +1,79 @@
+"""One shard of a training set: a worker's work, in whatever process and on whatever machine."""
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+
+from slotflow import __version__
+from slotflow.config import Preset
+from slotflow.errors import InputError
+from slotflow.manifest import SAMPLE_GROUP, ShardEntry, shard_name
+from slotflow.simulate.sample import simulate_group
+from slotflow.store import Band, write_shard
+
+
+class ShardJob(NamedTuple):
+    """Samples start..stop-1 of a set, to be simulated into its shard of this number."""
+
+    preset: Preset
+    directory: str
+    seed: int
+    number: int
+    start: int
+    stop: int
+
+
+class ShardResult(NamedTuple):
+    """A shard that was written, and by whom."""
+
+    number: int
+    entry: ShardEntry
+    seconds: float
+    host: str
+    pid: int
+    device: str | None
+    version: str
+
+
+def simulate_shard(job: ShardJob) -> ShardResult:
+    """Simulate a shard and write it, in whatever process.
+
+    Raises:
+        InputError: the folder is not there, or cannot be written to.
+        NonFiniteError: a spectrum that is not finite.
+    """
+    started, host, directory = time.monotonic(), socket.gethostname(), Path(job.directory)
+    if not directory.is_dir():
+        raise InputError(
+            f"{directory}: no such folder on {host}: all workers must see it under this path, on a"
+            " shared file system"
+        )
+    bands: list[Band] = []
+    while (at := job.start + len(bands)) < job.stop:
+        stop = min(job.stop, (at // SAMPLE_GROUP + 1) * SAMPLE_GROUP)
+        bands += simulate_group(job.preset, job.seed, range(at, stop))
+    entry = _written(directory / shard_name(job.number), bands, job)
+    device = jax.config.jax_default_device
+    return ShardResult(
+        job.number, entry, round(time.monotonic() - started, 3), host, os.getpid(),
+        None if device is None else str(device), __version__,
+    )  # fmt: skip
+
+
+def _written(path: Path, bands: Sequence[Band], job: ShardJob) -> ShardEntry:
+    """Write a shard; leave nothing where that fails, as the disk may be full."""
+    try:
+        return write_shard(path, bands, {"seed": job.seed, "start": job.start})
+    except (OSError, RuntimeError) as error:
+        for left in path.parent.glob(f".{path.name}.{os.getpid()}.tmp"):
+            with suppress(OSError):
+                left.unlink()
+        number = getattr(error, "errno", None)
+        reason = os.strerror(number) if number else " ".join(str(error).split())
+        raise InputError(f"{path}: cannot be written: {reason}") from error
