@@ -10,7 +10,9 @@ from slotflow import __version__
 from slotflow.cli.posterior import posterior
 from slotflow.cli.simulate import simulate
 from slotflow.cli.train import train
-from slotflow.errors import SlotflowError
+from slotflow.errors import SlotflowError, StoppedError
+
+STOPPED = 75  # EX_TEMPFAIL: to be run again
 
 CONTEXT = {
     "auto_envvar_prefix": "SLOTFLOW",
@@ -43,11 +45,15 @@ for command in (simulate, train, posterior):
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code.
 
-    0: done; 2: something given cannot be used; 130: interrupted.
+    0: done; 2: something given cannot be used; 75: a run that was asked to stop and goes on when
+    called again; 130: interrupted.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = group.main(args=given, prog_name="slotflow", standalone_mode=False, obj=given[:])
+    except StoppedError as error:
+        click.echo(f"slotflow: {error}", err=True)
+        return STOPPED
     except SlotflowError as error:
         return _fail(str(error))
     except click.exceptions.NoArgsIsHelpError as error:

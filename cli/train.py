@@ -1,9 +1,10 @@
 """``slotflow train``: simulate if need be, search for components, train, validate."""
 
 import json
+import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -13,8 +14,8 @@ from slotflow.errors import InputError, OutputExistsError
 
 if TYPE_CHECKING:
     from slotflow.config import Preset
+    from slotflow.parallel import Parallel, Precision
     from slotflow.store import TrainingSet
-    from slotflow.train import Trainer
 
 SCORED_BANDS = 1000  # held-out bands whose posteriors are scored at the end
 
@@ -33,53 +34,90 @@ SCORED_BANDS = 1000  # held-out bands whose posteriors are scored at the end
 @click.option("--workers", type=click.IntRange(min=1), default=None,
               show_default="the cores of this machine",
               help="Processes that simulate and search.")  # fmt: skip
-@click.option("--gpus", type=click.IntRange(min=0), default=0, help="GPUs to train on.")
+@click.option("--gpus", type=click.IntRange(min=0), default=0,
+              help="GPUs to train on, on each node; 0: the CPU.")  # fmt: skip
+@click.option("--nodes", type=click.IntRange(min=1), default=1,
+              help="Machines that train together, under SLURM or torchrun.")  # fmt: skip
+@click.option("--processes", type=click.IntRange(min=1), default=1,
+              help="Processes that train together on the CPU.")  # fmt: skip
+@click.option("--precision", type=click.Choice(["32-true", "bf16-mixed"]), default="32-true",
+              help="Of the network; the spline is in float32 whatever it is.")  # fmt: skip
+@click.option("--tensorboard/--no-tensorboard", default=True,
+              help="Also log for TensorBoard.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace another run in the folder.")
 def train(
     directory: Path, preset: str, output: Path | None, passes: int | None, seed: int | None,
-    workers: int | None, gpus: int, force: bool,
+    workers: int | None, gpus: int, nodes: int, processes: int, precision: str,
+    tensorboard: bool, force: bool,
 ) -> None:  # fmt: skip
     """Train a model on the training set in DIR (training-data where none is given).
 
     Where DIR holds nothing yet, the bands that the preset needs are simulated first. A simulation
     or a run that was broken off goes on where it stopped. The default takes some five minutes on
-    two cores without a GPU, simulation included.
+    two cores without a GPU, simulation included. SIGTERM and SIGUSR1 save the run and end it with
+    exit code 75; the same command goes on.
 
     \b
     Example:
       slotflow train
       slotflow train data --preset small -o run-small
+      slotflow train data --processes 2
+      slotflow train data --preset paper --gpus 8 --nodes 2 --precision bf16-mixed
       slotflow posterior input.h5 --model run-small/model.safetensors
     """
     from slotflow.config import load_preset
+    from slotflow.parallel import Launch, launch
 
     settings = _override(load_preset(preset), passes, seed)
     folder = output if output is not None else Path(f"run-{Path(preset).stem}")
-    _check_folder(folder, settings, force)
-    _check_gpus(gpus)
-    _simulate_if_needed(directory, settings, preset, workers)
-    data = _open(directory, settings, preset)
-    if len(data) < (asked := settings.train.samples):
-        say(f"{directory} has {len(data)} bands, the preset {preset!r} asks for {asked}")
-    trainer = _prepare(data, settings, folder, workers, force)
-    _run(trainer, folder, data.observation.duration)
+    together = Launch(gpus, processes, nodes, cast("Precision", precision))
+    together.check()
+    first = int(os.environ.get("SLURM_PROCID", os.environ.get("RANK", "0"))) == 0
+    if first:
+        _check_folder(folder, settings, force)
+        _simulate_if_needed(directory, settings, preset, workers)
+        data = _open(directory, settings, preset)
+        if len(data) < (asked := settings.train.samples):
+            say(f"{directory} has {len(data)} bands, the preset {preset!r} asks for {asked}")
+        _search(data, settings, workers)
+        if force:
+            _remove_run(folder)
+    launch(together, _train, settings, directory, preset, folder, tensorboard)
+    if first:
+        _report(settings, directory, folder)
+
+
+def _train(
+    parallel: "Parallel", settings: "Preset", directory: Path, preset_name: str, folder: Path,
+    tensorboard: bool,
+) -> None:  # fmt: skip
+    """Train, in one of the processes that do so together."""
+    import torch
+
+    from slotflow.simulate.orbits import response_grid
+    from slotflow.tokencache import open_tokens
+    from slotflow.train import Trainer
+
+    torch.set_num_threads(1)  # the tensors are small: more threads only wait for each other
+    data = _open(directory, settings, preset_name)
+    tokens = open_tokens(data, settings.components, settings.train.noise_draws)
+    grid = response_grid(data.observation, settings.components.slow_samples)
+    settings = settings.model_copy(update={"observation": data.observation})
+    trainer = Trainer(settings, tokens, grid, folder, parallel, tensorboard)
+    if parallel.rank != 0:
+        trainer.run()
+        return
+    if trainer.note:
+        say(trainer.note)
+    if 0 < trainer.step < trainer.steps:
+        say(f"{folder}: going on from step {trainer.step} of {trainer.steps}")
+    with progress("training", "steps") as report:
+        trainer.run(lambda step, steps, terms: report(step, steps))
 
 
 def _override(preset: "Preset", passes: int | None, seed: int | None) -> "Preset":
     given = {name: v for name, v in (("passes", passes), ("seed", seed)) if v is not None}
     return preset.model_copy(update={"train": preset.train.model_copy(update=given)})
-
-
-def _check_gpus(gpus: int) -> None:
-    """Refuse GPUs that are absent, or that this version cannot use."""
-    if not gpus:
-        return
-    import torch
-
-    present = torch.cuda.device_count()
-    if gpus > present:
-        raise InputError(f"--gpus {gpus}: {present} GPUs are present")
-    raise InputError(f"--gpus {gpus}: this version trains on the CPU only; leave --gpus out")
 
 
 def _check_folder(folder: Path, settings: "Preset", force: bool) -> None:
@@ -157,12 +195,15 @@ def _open(directory: Path, settings: "Preset", preset_name: str) -> "TrainingSet
         InputError: naming the first setting that differs.
     """
     from slotflow.config import first_difference
+    from slotflow.manifest import complete_settings
+    from slotflow.simulate.inputs import pinned_preset
     from slotflow.store import TrainingSet
 
     data = TrainingSet(directory)
-    sections = {"observation": data.observation, "prior": data.prior}
-    found = {name: section.model_dump(mode="json") for name, section in sections.items()}
-    ours = settings.model_dump(mode="json", include=set(sections))
+    ours = pinned_preset(settings).model_dump(
+        mode="json", include={"observation", "prior", "population"}
+    )
+    found = complete_settings(directory, data.manifest)
     if (differs := first_difference(found, ours)) is not None:
         name, old, new = differs
         raise InputError(
@@ -171,55 +212,58 @@ def _open(directory: Path, settings: "Preset", preset_name: str) -> "TrainingSet
     return data
 
 
-def _prepare(
-    data: "TrainingSet", settings: "Preset", folder: Path, workers: int | None, force: bool
-) -> "Trainer":
-    """Search all bands for components and set up the run."""
+def _search(data: "TrainingSet", settings: "Preset", workers: int | None) -> None:
+    """Search all bands for components."""
     import torch
 
     from slotflow.simulate.orbits import response_grid
-    from slotflow.tokencache import ensure_searched, open_tokens
-    from slotflow.train import LOG_FILE, MODEL_FILE, STATE_FILE, Trainer
+    from slotflow.tokencache import ensure_searched
 
-    torch.set_num_threads(1)  # the tensors are small: more threads only wait for each other
-    grid = response_grid(settings.observation, settings.components.slow_samples)
+    torch.set_num_threads(1)
+    grid = response_grid(data.observation, settings.components.slow_samples)
     draws = settings.train.noise_draws
     started = time.monotonic()
     with progress("searching components", "files") as report:
         ensure_searched(
             data, grid, settings.components, draws, cores() if workers is None else workers, report
         )
-    tokens = open_tokens(data, settings.components, draws)
     seconds = time.monotonic() - started
-    click.echo(f"{data.directory}: {len(tokens)} bands searched, in {seconds:.1f} s")
-    if force:
-        for name in (STATE_FILE, MODEL_FILE, LOG_FILE):
-            (folder / name).unlink(missing_ok=True)
-    return Trainer(settings, tokens, grid, folder)
+    click.echo(f"{data.directory}: {draws * len(data)} bands searched, in {seconds:.1f} s")
 
 
-def _run(trainer: "Trainer", folder: Path, duration: float) -> None:
-    """Train, score on held-out bands, and print the figures."""
+def _remove_run(folder: Path) -> None:
+    from slotflow.train import BEFORE_FILE, BEST_FILE, LOG_FILE, MODEL_FILE, STATE_FILE
+
+    for name in (STATE_FILE, BEFORE_FILE, MODEL_FILE, BEST_FILE, LOG_FILE):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _report(settings: "Preset", directory: Path, folder: Path) -> None:
+    """Score the model on held-out bands, add that to its card, and print the figures."""
     import numpy as np
 
-    from slotflow.checkpoint import save_model
+    from slotflow.batches import split
+    from slotflow.checkpoint import load_model, save_model
     from slotflow.evaluation import evaluate, summary
+    from slotflow.store import TrainingSet
+    from slotflow.tokencache import open_tokens
     from slotflow.tokendata import TokenSubset
-    from slotflow.train import MODEL_FILE
+    from slotflow.train import MODEL_FILE, validation_figures
 
-    if 0 < trainer.step < trainer.steps:
-        say(f"{folder}: going on from step {trainer.step} of {trainer.steps}")
-    with progress("training", "steps") as report:
-        model = trainer.run(lambda step, steps, _: report(step, steps))
-    figures = trainer.validate()
-    scored = TokenSubset(trainer.held, np.arange(min(SCORED_BANDS, len(trainer.held))))
-    scores = summary(evaluate(model.network, scored, duration, draws=200))
+    model = load_model(folder / MODEL_FILE)
+    data = TrainingSet(directory)
+    tokens = open_tokens(data, settings.components, settings.train.noise_draws)
+    _, held = split(tokens, settings.train.validation_fraction)
+    figures = validation_figures(model.network, TokenSubset(held, np.arange(min(2000, len(held)))))
+    scored = TokenSubset(held, np.arange(min(SCORED_BANDS, len(held))))
+    scores = summary(evaluate(model.network, scored, data.observation.duration, draws=200))
     model.card["validation"] = scores
     save_model(folder / MODEL_FILE, model)
-    parameters = sum(trainer.network.parameter_counts().values())
+    training = model.card["training"]
+    parameters = sum(training["parameters"].values())
     click.echo(
-        f"{folder}: {trainer.step} steps, {parameters / 1e6:.2f} M parameters,"
-        f" trained in {trainer.seconds:.1f} s"
+        f"{folder}: {training['steps']} steps, {parameters / 1e6:.2f} M parameters,"
+        f" trained in {training['seconds']:.1f} s"
     )
     for line in figure_lines(figures, scores):
         click.echo(line)

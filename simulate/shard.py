@@ -3,8 +3,6 @@
 import os
 import socket
 import time
-from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,22 +56,10 @@ def simulate_shard(job: ShardJob) -> ShardResult:
     while (at := job.start + len(bands)) < job.stop:
         stop = min(job.stop, (at // SAMPLE_GROUP + 1) * SAMPLE_GROUP)
         bands += simulate_group(job.preset, job.seed, range(at, stop))
-    entry = _written(directory / shard_name(job.number), bands, job)
+    attributes = {"seed": job.seed, "start": job.start}
+    entry = write_shard(directory / shard_name(job.number), bands, attributes)
     device = jax.config.jax_default_device
     return ShardResult(
         job.number, entry, round(time.monotonic() - started, 3), host, os.getpid(),
         None if device is None else str(device), __version__,
     )  # fmt: skip
-
-
-def _written(path: Path, bands: Sequence[Band], job: ShardJob) -> ShardEntry:
-    """Write a shard; leave nothing where that fails, as the disk may be full."""
-    try:
-        return write_shard(path, bands, {"seed": job.seed, "start": job.start})
-    except (OSError, RuntimeError) as error:
-        for left in path.parent.glob(f".{path.name}.{os.getpid()}.tmp"):
-            with suppress(OSError):
-                left.unlink()
-        number = getattr(error, "errno", None)
-        reason = os.strerror(number) if number else " ".join(str(error).split())
-        raise InputError(f"{path}: cannot be written: {reason}") from error

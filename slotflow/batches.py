@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from slotflow.errors import InputError
@@ -23,15 +24,29 @@ class Tensors:
     sample: Tensor
 
     @classmethod
-    def of(cls, data: TokenData) -> "Tensors":
-        """Convert arrays without copying where possible."""
+    def of(cls, data: TokenData, bands: NDArray[np.complex64] | None = None) -> "Tensors":
+        """Convert arrays without copying where possible; ``bands`` (N, 3, bins) if wanted."""
         t = torch.from_numpy
+        own = None if bands is None else t(bands)
         return cls(
-            TokenBatch(t(data.features), t(data.band), t(data.reference), t(data.valid)),
+            TokenBatch(t(data.features), t(data.band), t(data.reference), t(data.valid), own),
             Targets(t(data.sources), t(data.component)),
             t(data.number),
             t(data.sample),
         )
+
+    def to(self, device: torch.device) -> "Tensors":
+        """Return the same on a device."""
+        if device.type == "cpu":
+            return self
+        b, t = self.batch, self.targets
+        data = None if b.data is None else b.data.to(device)
+        batch = TokenBatch(
+            b.features.to(device), b.band.to(device), b.reference.to(device), b.valid.to(device),
+            data,
+        )  # fmt: skip
+        targets = Targets(t.sources.to(device), t.component.to(device))
+        return Tensors(batch, targets, self.count.to(device), self.sample.to(device))
 
     def rows(self, index: Tensor) -> "Tensors":
         """Return the chosen bands."""

@@ -260,6 +260,14 @@ class TrainSettings(Settings):
     validation_fraction: float = Field(0.1, gt=0, lt=1)
     batch: int = Field(128, ge=1)
     passes: int = Field(100_000, ge=1, description="training samples seen in all")
+    accumulate: int = Field(1, ge=1, description="batches that make one step")
+    optimiser: Literal["adamw", "adam"] = "adamw"
+    schedule: Literal["cosine", "plateau", "constant"] = Field(
+        "cosine", description="of the learning rate, after the warm-up"
+    )
+    patience: int = Field(10, ge=0, description="validations without gain, of plateau")
+    factor: float = Field(0.5, gt=0, lt=1, description="by which plateau then lowers the rate")
+    validations: int = Field(20, ge=1, description="over a whole run")
     learning_rate: float = Field(1e-3, gt=0)
     weight_decay: float = Field(1e-4, ge=0)
     warmup: float = Field(0.03, ge=0, lt=1, description="share of the steps")

@@ -15,3 +15,7 @@ class OutputExistsError(SlotflowError):
 
 class NonFiniteError(SlotflowError):
     """A number that must be finite is not; the message says where and when."""
+
+
+class StoppedError(SlotflowError):
+    """A run was asked to stop (a signal of the system's); what is done stands."""

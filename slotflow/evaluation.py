@@ -79,9 +79,10 @@ def evaluate(
     truths: list[_Truth] = []
     estimated, attention = [], []
     for start in range(0, len(source), batch):
-        bands = source.rows(np.arange(start, min(start + batch, len(source))))
+        index = np.arange(start, min(start + batch, len(source)))
+        bands = source.rows(index)
         truths.append(_truth(bands))
-        rows = Tensors.of(bands)
+        rows = Tensors.of(bands, source.bands(index) if network.needs_data else None)
         with torch.no_grad():
             reading = network.read(rows.batch)
             cost = pair_cost(network, reading, rows.targets.sources, rows.count)

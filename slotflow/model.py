@@ -20,6 +20,7 @@ from slotflow.encoder import Encoder
 from slotflow.flow import ConditionalFlow, PsiFlow
 from slotflow.slots import EvidenceDepletion, SlotOutput, VanillaSlotAttention
 from slotflow.tokens import TOKEN_WIDTH
+from slotflow.twostage import flow_cost
 
 PSI_FEATURES = FEATURES + 5
 
@@ -221,17 +222,18 @@ class SlotFlow(nn.Module):
             reference: (N, 13) float64.
         """
         local = to_local(sources, reference, self.bins)
-        z, v = local.z.to(context.dtype), local.v.to(context.dtype)
-        flow = self.flow.log_prob(z, context) + local.log_jacobian.to(context.dtype)
+        kind = torch.promote_types(context.dtype, torch.float32)  # whatever the autocast
+        z, v = local.z.to(kind), local.v.to(kind)
+        flow = self.flow.log_prob(z, context) + local.log_jacobian.to(kind)
         psi = self.psi.log_prob(v, psi_features(z, reference), context)
         return torch.stack([flow, psi], dim=-1)
 
     def pair_log_prob(
         self, sources: Tensor, valid: Tensor, context: Tensor, reference: Tensor
     ) -> Tensor:
-        """Return ln q of every slot for every source: (B, S, K), 0 where not valid.
+        """Return ln q of every slot for every source, without gradient: (B, S, K).
 
-        The flow sees valid pairs alone, and each slot's context is projected once.
+        0 where not valid; the flow does not see those, and each slot's context is projected once.
 
         Args:
             sources: (B, K, 8) float64.
@@ -239,19 +241,13 @@ class SlotFlow(nn.Module):
             context: (B, S, context).
             reference: (B, S, 13) float64.
         """
-        band, place = torch.nonzero(valid, as_tuple=True)
-        out = context.new_zeros(*valid.shape, context.shape[1])
-        if len(band):
-            own = reference[band]
-            local = to_local(
-                sources[band, place][:, None].expand(-1, own.shape[1], -1), own, self.bins
-            )
-            z, v = local.z.to(context.dtype), local.v.to(context.dtype)
-            projected = tuple(share[band] for share in self.flow.project(context))
-            flow = self.flow.log_prob_projected(z, projected)
-            psi = self.psi.log_prob(v, psi_features(z, own), context[band])
-            out[band, place] = (flow + psi + local.log_jacobian.to(context.dtype)).to(out.dtype)
-        return out.transpose(1, 2)
+        kind = torch.promote_types(context.dtype, torch.float32)
+        own = reference[:, :, None].expand(-1, -1, valid.shape[1], -1)
+        local = to_local(sources[:, None].expand(-1, own.shape[1], -1, -1), own, self.bins)
+        z, v = local.z.to(kind), local.v.to(kind)
+        flow = -flow_cost(self.flow, self.flow.project(context), z, valid)
+        psi = self.psi.log_prob(v, psi_features(z, own), context[:, :, None])
+        return torch.where(valid[:, None], flow + psi + local.log_jacobian.to(kind), 0.0)
 
     def sample(
         self, context: Tensor, reference: Tensor, draws: int, generator: torch.Generator

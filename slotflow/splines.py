@@ -1,20 +1,20 @@
 """Monotone rational-quadratic splines (arXiv:1906.04032) without boolean masks.
 
 The numbers are those of nflows' rational_quadratic_spline. Only the two knots around an input
-are looked at, and no input makes anything raise.
+are looked at, and no input makes anything raise. This is the plain form, in PyTorch's own
+operations; :mod:`slotflow.fastsplines` is the same with a backward pass of its own.
 """
 
-import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-#: Least share of the range that a bin takes in x and in y, and least derivative (nflows').
-MIN_STEP = MIN_DERIVATIVE = 1e-3
-#: softplus(UNIT_DERIVATIVE) + MIN_DERIVATIVE = 1
-UNIT_DERIVATIVE = math.log(math.expm1(1.0 - MIN_DERIVATIVE))
+from slotflow.splinekernels import MIN_DERIVATIVE, MIN_STEP, UNIT_DERIVATIVE, partials
+
+__all__ = ["MIN_DERIVATIVE", "MIN_STEP", "UNIT_DERIVATIVE", "Knots", "Shape", "at_least_float32",
+           "make_knots", "plain_backward", "plain_forward", "softmax", "spline"]  # fmt: skip
 
 
 class Knots(NamedTuple):
@@ -28,6 +28,30 @@ class Knots(NamedTuple):
     derivatives: Tensor
 
 
+class Shape(NamedTuple):
+    """What a spline is like besides its parameters.
+
+    ``bins`` K; ``low`` and ``high`` are both axes' ends; ``scale`` multiplies the steps;
+    ``tails``: derivatives are 1 at both ends and the spline is the identity beyond them.
+    """
+
+    bins: int
+    low: float
+    high: float
+    scale: float = 1.0
+    tails: bool = False
+    inverse: bool = False
+
+
+def softmax(steps: Tensor) -> Tensor:
+    """Softmax along the last axis."""
+    if steps.shape[-1] >= 32:
+        return torch.softmax(steps, -1)
+    # PyTorch's own takes several times as long along so short an axis
+    powers = torch.exp(steps - steps.detach().amax(-1, keepdim=True))
+    return powers / powers.sum(-1, keepdim=True)
+
+
 def make_knots(steps: Tensor, derivatives: Tensor, low: float, high: float) -> Knots:
     """Return knots from ``low`` to ``high`` in x and y.
 
@@ -37,14 +61,16 @@ def make_knots(steps: Tensor, derivatives: Tensor, low: float, high: float) -> K
         low: both axes' lower end.
         high: both axes' upper end.
     """
-    bins = steps.shape[-1] // 2
-    steps = steps.reshape(*steps.shape[:-1], 2, bins)
-    # a softmax, which PyTorch's own does several times as slowly along so short an axis
-    powers = torch.exp(steps - steps.detach().amax(-1, keepdim=True))
-    shares = MIN_STEP + (1.0 - MIN_STEP * bins) * (powers / powers.sum(-1, keepdim=True))
+    shares = softmax(steps.reshape(*steps.shape[:-1], 2, steps.shape[-1] // 2))
+    return Knots(_positions(shares, low, high), derivatives)
+
+
+def _positions(shares: Tensor, low: float, high: float) -> Tensor:
+    """(..., K) -> (..., K + 1)."""
+    shares = MIN_STEP + (1.0 - MIN_STEP * shares.shape[-1]) * shares
     inner = torch.cumsum(shares, -1)[..., :-1]
     ends = F.pad(F.pad(inner, (1, 0), value=0.0), (0, 1), value=1.0)
-    return Knots((high - low) * ends + low, derivatives)
+    return (high - low) * ends + low
 
 
 def spline(inputs: Tensor, knots: Knots, inverse: bool = False) -> tuple[Tensor, Tensor]:
@@ -53,12 +79,34 @@ def spline(inputs: Tensor, knots: Knots, inverse: bool = False) -> tuple[Tensor,
     Returns the outputs and the logarithm of their derivative with respect to the inputs. Only
     the two knots around each input are looked at, and no input makes it raise.
     """
-    known = knots.positions[..., 1 if inverse else 0, 1:-1]
-    left = (inputs.unsqueeze(-1) >= known).sum(-1, keepdim=True)
+    left = _left(inputs, knots.positions, inverse)
     both = torch.cat((left, left + 1), -1)
-    x0, x1, y0, y1 = _gather_pairs(knots.positions, both)
-    slopes = MIN_DERIVATIVE + F.softplus(torch.gather(knots.derivatives, -1, both))
-    d0, d1 = slopes.unbind(-1)
+    corners = torch.cat(_gather_pairs(knots.positions, both), -1)
+    outputs, log_slope, _ = _evaluate(
+        inputs, corners, torch.gather(knots.derivatives, -1, both), inverse
+    )
+    return outputs, log_slope
+
+
+def _left(inputs: Tensor, positions: Tensor, inverse: bool) -> Tensor:
+    """Return each input's bin, (..., 1)."""
+    known = positions[..., 1 if inverse else 0, 1:-1]
+    return (inputs.unsqueeze(-1) >= known).sum(-1, keepdim=True)
+
+
+def _gather_pairs(positions: Tensor, both: Tensor) -> tuple[Tensor, Tensor]:
+    """Return x and y of the left and the right knot, from (..., 2, K + 1) and (..., 2)."""
+    index = both.unsqueeze(-2).expand(*both.shape[:-1], 2, 2)
+    x, y = torch.gather(positions, -1, index).unbind(-2)
+    return x, y
+
+
+def _evaluate(
+    inputs: Tensor, corners: Tensor, raw: Tensor, inverse: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return outputs, log slopes and places in the bin, from x0, x1, y0, y1 and raw slopes."""
+    x0, x1, y0, y1 = corners.unbind(-1)
+    d0, d1 = (MIN_DERIVATIVE + F.softplus(raw)).unbind(-1)
     width, height = x1 - x0, y1 - y0
     delta = height / width
     bend = d0 + d1 - 2.0 * delta
@@ -73,14 +121,7 @@ def spline(inputs: Tensor, knots: Knots, inverse: bool = False) -> tuple[Tensor,
         outputs = y0 + height * (delta * theta**2 + d0 * mixed) / denominator
     numerator = delta**2 * (d1 * theta**2 + 2.0 * delta * mixed + d0 * (1.0 - theta) ** 2)
     log_slope = torch.log(numerator) - 2.0 * torch.log(denominator)
-    return outputs, -log_slope if inverse else log_slope
-
-
-def _gather_pairs(positions: Tensor, both: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return x and y of the left and the right knot, from (..., 2, K + 1) and (..., 2)."""
-    index = both.unsqueeze(-2).expand(*both.shape[:-1], 2, 2)
-    x, y = torch.gather(positions, -1, index).unbind(-2)
-    return x[..., 0], x[..., 1], y[..., 0], y[..., 1]
+    return outputs, -log_slope if inverse else log_slope, theta
 
 
 def _inverse(rise: Tensor, rest: Tensor, delta: Tensor, d0: Tensor, d1: Tensor) -> Tensor:
@@ -98,6 +139,65 @@ def _inverse(rise: Tensor, rest: Tensor, delta: Tensor, d0: Tensor, d1: Tensor) 
     p = torch.where(ahead, s + m, s - m)
     low, high = 2.0 * delta * rise, 2.0 * delta * rest
     return torch.where(ahead, low, p) / (p + torch.where(ahead, low, high))
+
+
+def plain_forward(
+    inputs: Tensor, parameters: Tensor, shares: Tensor, shape: Shape
+) -> tuple[Tensor, ...]:
+    """What the compiled loops do, in PyTorch: for other devices.
+
+    Returns outputs, log slopes, left (M,), corners (M, 4), raw slopes (M, 2) and theta (M,).
+    """
+    positions = _positions(shares, shape.low, shape.high)
+    derivatives = parameters[:, 2 * shape.bins :]
+    if shape.tails:
+        derivatives = F.pad(derivatives, (1, 1), value=UNIT_DERIVATIVE)
+    held = inputs.clamp(shape.low, shape.high)
+    left = _left(held, positions, shape.inverse)
+    both = torch.cat((left, left + 1), -1)
+    raw = torch.gather(derivatives, -1, both)
+    corners = torch.cat(_gather_pairs(positions, both), -1)
+    outputs, log_slope, theta = _evaluate(held, corners, raw, shape.inverse)
+    left = left.squeeze(-1)
+    if shape.tails:
+        inside = (inputs >= shape.low) & (inputs <= shape.high)
+        outputs = torch.where(inside, outputs, inputs)
+        log_slope = log_slope.masked_fill(~inside, 0.0)
+        left = left.masked_fill(~inside, -1)
+    return outputs, log_slope, left, corners, raw, theta
+
+
+def plain_backward(
+    state: Any, from_outputs: Tensor, from_slope: Tensor, gradient: Tensor, shape: Shape
+) -> Tensor:
+    """Write the parameters' gradient (M, 2 K + D); return the inputs' (M,).
+
+    ``state`` is what ``plain_forward`` returned from ``left`` on, and the shares (M, 2, K).
+    """
+    left, corners, raw, theta, shares = state
+    x0, x1, y0, y1 = corners.unbind(-1)
+    d0, d1 = (MIN_DERIVATIVE + F.softplus(raw)).unbind(-1)
+    parts = partials(theta, x1 - x0, y1 - y0, d0, d1, from_outputs, from_slope, shape.inverse)
+    inside = left >= 0
+    to_inputs = torch.where(inside, parts[0], from_outputs)
+    first, last = left == 0, left == shape.bins - 1
+    keep = torch.stack((inside & ~first, inside & ~last), -1)
+    at = left.clamp(min=0)
+    # both knots' places and slopes: (M, 2 axes, 2 knots), (M, 2 knots)
+    places = torch.stack(parts[1:5], -1).view(-1, 2, 2) * keep.unsqueeze(1)
+    slopes = torch.stack(parts[5:], -1) * torch.where(raw > 20.0, 1.0, torch.sigmoid(raw))
+    scale, span = 1.0 - MIN_STEP * shape.bins, shape.high - shape.low
+    knots = torch.stack((at, at + 1), -1).unsqueeze(1)
+    mass = ((corners.view(-1, 2, 2) - shape.low) / span - MIN_STEP * knots.to(corners)) / scale
+    mean = (places * mass).sum(-1, keepdim=True)
+    bins = torch.arange(shape.bins, device=left.device)
+    level = (bins < knots[..., :1]) * places[..., :1] + (bins < knots[..., 1:]) * places[..., 1:]
+    common = span * scale * shape.scale
+    gradient[:, : 2 * shape.bins] = (common * shares * (level - mean)).flatten(1)
+    derivatives = gradient.new_zeros(len(left), shape.bins + 1)
+    derivatives.scatter_(1, knots.squeeze(1), slopes * inside.unsqueeze(-1))
+    gradient[:, 2 * shape.bins :] = derivatives[:, 1:-1] if shape.tails else derivatives
+    return to_inputs
 
 
 def at_least_float32(values: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ Each shard holds, for its rows, ``first_bin``, ``signal`` and ``foreground`` (ro
 """
 
 import hashlib
+import io
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -125,7 +126,9 @@ def write_shard(path: Path, bands: Sequence[Band], attributes: Mapping[str, Any]
         raise ValueError("expected at least one band")
     # In memory first: the bytes then depend neither on the file system nor on when handles are
     # let go of, and a full disk is an error of the system's, not one within HDF5
-    with h5py.File(path.name, "w", driver="core", backing_store=False, track_order=False) as file:
+    # (BytesIO fills gaps with zeros; HDF5's own memory driver, with whatever was there)
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w", track_order=False) as file:
         file.attrs["schema_version"] = SCHEMA_VERSION
         for key, value in attributes.items():
             file.attrs[key] = value
@@ -136,7 +139,7 @@ def write_shard(path: Path, bands: Sequence[Band], attributes: Mapping[str, Any]
             chunks = (min(_CHUNK, len(bands)), *values.shape[1:])
             file.create_dataset(name, data=values, chunks=chunks, fletcher32=True)
             file.flush()
-        image = file.id.get_file_image()
+    image = buffer.getvalue()
     with written(path) as temporary:
         temporary.write_bytes(image)
     return ShardEntry(path.name, len(bands), hashlib.sha256(image).hexdigest())

@@ -78,9 +78,7 @@ class _Builder:
     def build(self, shard: int, draw: int) -> Path:
         """Write the tokens of a shard under a noise draw, and its components if need be."""
         start, stop = self.data.shard_ranges()[shard]
-        labels = _Labels(
-            *(self.data.column(shard, name) for name in _Labels._fields)
-        )
+        labels = _Labels(*(self.data.column(shard, name) for name in _Labels._fields))
         _check_fdot(self.data, start, labels.sources)
         path = cache_path(self.data, shard, self.settings, draw)
         found = read_components(path, stop - start, self.settings.max_components)
@@ -227,6 +225,7 @@ def open_tokens(data: TrainingSet, settings: ComponentSettings, draws: int) -> T
         [data.manifest.shards[shard].rows for shard, _ in jobs],
         len(data),
         record_dtype(settings.max_components, data.prior.max_sources),
+        data,
     )
 
 

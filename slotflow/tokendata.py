@@ -50,6 +50,9 @@ class TokenSource(Protocol):
     def rows(self, index: Int) -> TokenData:
         """Return the chosen bands."""
 
+    def bands(self, index: Int) -> NDArray[np.complex64]:
+        """Return the whitened A, E, T of TDI 1.5 of the chosen bands: (n, 3, bins)."""
+
     def fingerprint(self) -> str:
         """Return what tells these bands from others."""
 
@@ -57,9 +60,9 @@ class TokenSource(Protocol):
 class TokenArrays:
     """Bands in memory as a :class:`TokenSource`."""
 
-    def __init__(self, data: TokenData) -> None:
-        """Hold these."""
-        self.data = data
+    def __init__(self, data: TokenData, bands: NDArray[np.complex64] | None = None) -> None:
+        """Hold these; ``bands`` (N, 3, bins) where a network wants them."""
+        self.data, self._bands = data, bands
 
     @property
     def sample(self) -> Int:
@@ -72,6 +75,16 @@ class TokenArrays:
     def rows(self, index: Int) -> TokenData:
         """Return the chosen bands."""
         return self.data.rows(index)
+
+    def bands(self, index: Int) -> NDArray[np.complex64]:
+        """Return the whitened data of the chosen bands.
+
+        Raises:
+            ValueError: there are none.
+        """
+        if self._bands is None:
+            raise ValueError("expected bands' data for the stream 'spectrum'; none were given")
+        return self._bands[index]
 
     def fingerprint(self) -> str:
         """Return what tells these bands from others."""
@@ -96,6 +109,10 @@ class TokenSubset:
     def rows(self, index: Int) -> TokenData:
         """Return the chosen bands of the subset."""
         return self.source.rows(self.index[index])
+
+    def bands(self, index: Int) -> NDArray[np.complex64]:
+        """Return the whitened data of the chosen bands of the subset."""
+        return self.source.bands(self.index[index])
 
     def fingerprint(self) -> str:
         """Return what tells these bands from others."""

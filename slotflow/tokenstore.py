@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from slotflow.atomic import written
 from slotflow.errors import InputError
+from slotflow.store import TrainingSet
 from slotflow.tokendata import Int, TokenData
 from slotflow.tokens import BAND_WIDTH, REFERENCE, TOKEN_WIDTH
 
@@ -119,15 +120,17 @@ class TokenStore:
         rows: bands of each.
         samples: of the training set; band i belongs to sample i modulo ``samples``.
         dtype: of a record.
+        data: the training set, for the bands themselves.
 
     Raises:
         InputError: a file is missing, or its header or length is not as it must be.
     """
 
     def __init__(
-        self, paths: Sequence[Path], rows: Sequence[int], samples: int, dtype: np.dtype[np.void]
-    ) -> None:
-        self.paths, self.samples, self.dtype = list(paths), samples, dtype
+        self, paths: Sequence[Path], rows: Sequence[int], samples: int, dtype: np.dtype[np.void],
+        data: TrainingSet | None = None,
+    ) -> None:  # fmt: skip
+        self.paths, self.samples, self.dtype, self.data = list(paths), samples, dtype, data
         self._starts = np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
         self._files: dict[int, int] = {}
         for path, count in zip(paths, rows, strict=True):
@@ -160,6 +163,17 @@ class TokenStore:
             name: records[name][place] for name in records.dtype.names or () if name != "crc"
         }
         return TokenData(**columns, sample=index % self.samples)
+
+    def bands(self, index: Int) -> NDArray[np.complex64]:
+        """Read the bands themselves, each with the noise of its draw: (n, 3, bins).
+
+        Raises:
+            ValueError: the store was opened without its training set.
+        """
+        if self.data is None:
+            raise ValueError("expected the training set for the stream 'spectrum'; got None")
+        places = zip((index % self.samples).tolist(), (index // self.samples).tolist(), strict=True)
+        return np.concatenate([self.data.standard_bands(i, i + 1, draw) for i, draw in places])
 
     def records(self, wanted: Int) -> NDArray[np.void]:
         """Read and check records, ``wanted`` in increasing order; neighbours in one read."""

@@ -1,46 +1,45 @@
-"""The training loop: one process, resumable, stopped by the first number that is not finite.
+"""The training loop: resumable, on one or several processes, stopped by what is not finite.
 
 Bands are read as they are needed: in memory are a batch, and the order of a pass (one index
-a band).
+a band). With several processes each takes its share of every batch; all step alike, and the
+first one validates, logs and saves.
 """
 
-import csv
 import json
 import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, Final
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from slotflow.atomic import written
 from slotflow.batches import Tensors, split, token_moments
 from slotflow.checkpoint import Model, save_model
 from slotflow.config import Preset
-from slotflow.errors import InputError, NonFiniteError
-from slotflow.losses import Terms
+from slotflow.errors import InputError, NonFiniteError, StoppedError
+from slotflow.losses import Parts, Terms
 from slotflow.model import SlotFlow, distinct_slots
-from slotflow.objective import loss_terms, matched_slots
+from slotflow.objective import loss_parts, loss_terms, matched_slots
+from slotflow.parallel import Parallel
 from slotflow.response import ResponseGrid
+from slotflow.runlog import LOG_FILE, RunLog
+from slotflow.runstate import BEFORE_FILE, STATE_FILE, load_state, save_state
+from slotflow.schedule import Plateau, learning_rate, rate_factor
+from slotflow.stopping import StopRequest, stop_requests
 from slotflow.tokendata import Int, TokenData, TokenSource, TokenSubset, as_source
 
+__all__ = [
+    "BEFORE_FILE", "BEST_FILE", "LOG_FILE", "MODEL_FILE", "STATE_FILE", "Trainer",
+    "learning_rate", "split", "validation_figures",
+]  # fmt: skip
+
 MODEL_FILE: Final = "model.safetensors"
-STATE_FILE: Final = "state.pt"
-LOG_FILE: Final = "log.csv"
-VALIDATIONS: Final = 20  # over a whole run
+BEST_FILE: Final = "best.safetensors"
 
 Progress = Callable[[int, int, dict[str, float]], None]
-
-
-def learning_rate(step: int, steps: int, warmup: float) -> float:
-    """Return the factor on the learning rate: linear warm-up, then half a cosine to 0."""
-    rise = max(1.0, warmup * steps)
-    if step < rise:
-        return (step + 1) / rise
-    return 0.5 * (1.0 + math.cos(math.pi * (step - rise) / max(1.0, steps - rise)))
 
 
 class Trainer:
@@ -51,6 +50,8 @@ class Trainer:
         data: searched and labelled bands, in memory or read as they are needed.
         grid: the observation, stored with the model.
         folder: where checkpoints and logs go; an unfinished run there is taken up.
+        parallel: this process among those that train together.
+        tensorboard: also log for TensorBoard.
 
     Raises:
         InputError: the folder holds a run of other settings or data, or a file is damaged.
@@ -62,30 +63,43 @@ class Trainer:
         data: TokenSource | TokenData,
         grid: ResponseGrid,
         folder: Path,
+        parallel: Parallel | None = None,
+        tensorboard: bool = False,
     ) -> None:
         self.preset, self.grid, self.folder = preset, grid, folder
+        self.parallel = Parallel() if parallel is None else parallel
         settings = preset.train
         source = as_source(data)
         self.fingerprint = source.fingerprint()
         self.training, self.held = split(source, settings.validation_fraction)
         self.batch = min(settings.batch, len(self.training))
-        self.steps = max(1, math.ceil(settings.passes / self.batch))
-        torch.manual_seed(settings.seed)  # PyTorch's initialisers take no generator
-        self.network = SlotFlow(preset.model, preset.prior.bins)
-        self.average = SlotFlow(preset.model, preset.prior.bins)
-        self.average.load_state_dict(self.network.state_dict())
-        self.optimiser = torch.optim.AdamW(
-            self.network.parameters(), settings.learning_rate, weight_decay=settings.weight_decay
-        )
-        self.generator = torch.Generator().manual_seed(settings.seed)
+        if self.batch < self.parallel.world:
+            raise InputError(f"batch: {self.batch} bands for {self.parallel.world} processes")
+        self.steps = max(1, math.ceil(settings.passes / (self.batch * settings.accumulate)))
+        self.network, self.average = self._networks()
+        kind = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[settings.optimiser]
+        self.optimiser = kind(
+            self.network.parameters(), settings.learning_rate,
+            weight_decay=settings.weight_decay, fused=True,
+        )  # fmt: skip
+        self.plateau = Plateau(settings.patience, settings.factor)
+        self.generator = torch.Generator().manual_seed(settings.seed)  # of the batches' order
         self.step = 0
         self.order = torch.empty(0, dtype=torch.int64)
-        self.seconds = 0.0
+        self.seconds, self.best, self.note = 0.0, math.inf, ""
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / STATE_FILE).exists():
-            self._resume()
-        else:
+        self.log = RunLog(folder, tensorboard and self.parallel.rank == 0)
+        if not self._resume():
             self._standardise()
+
+    def _networks(self) -> tuple[SlotFlow, SlotFlow]:
+        """Return the network and the average of its weights, alike and on the device."""
+        with torch.random.fork_rng(devices=[]):  # PyTorch's initialisers take no generator
+            torch.manual_seed(self.preset.train.seed)
+            network = SlotFlow(self.preset.model, self.preset.prior.bins)
+            average = SlotFlow(self.preset.model, self.preset.prior.bins)
+        average.load_state_dict(network.state_dict())
+        return network.to(self.parallel.device), average.to(self.parallel.device)
 
     def _standardise(self) -> None:
         """Set the features' offset and scale, in both networks."""
@@ -101,42 +115,56 @@ class Trainer:
 
         Raises:
             NonFiniteError: a loss that is not finite, with the step and its samples.
+            StoppedError: SIGTERM or SIGUSR1 came; the state is saved.
             InputError: a file of tokens that is damaged, or one of the run that cannot be
                 written; the last checkpoint stays.
         """
         begin = saved = time.monotonic()
         already = self.seconds
-        every = max(1, self.steps // VALIDATIONS)
-        while self.step < self.steps:
-            terms = self._one_step()
-            self.seconds = already + time.monotonic() - begin
-            if self.step % every == 0 or self.step == self.steps:
-                self._log(terms)
-            if progress is not None and (self.step % 20 == 0 or self.step == self.steps):
-                progress(self.step, self.steps, {n: float(t) for n, t in terms._asdict().items()})
-            if time.monotonic() - saved > self.preset.train.checkpoint_seconds:
-                self._save()
-                saved = time.monotonic()
-            if stop_after is not None and time.monotonic() - begin > stop_after:
-                break
+        every = max(1, self.steps // self.preset.train.validations)
+        with stop_requests() as asked:
+            while self.step < self.steps:
+                terms, stop = self._one_step(asked)
+                self.seconds = already + time.monotonic() - begin
+                if self.step % every == 0 or self.step == self.steps:
+                    self._validate_and_log(terms)
+                if progress is not None and (self.step % 20 == 0 or self.step == self.steps):
+                    values = {n: float(t) for n, t in terms._asdict().items()}
+                    progress(self.step, self.steps, values)
+                if stop:
+                    self._save()
+                    raise StoppedError(
+                        f"{self.folder}: stopped by {asked.name or 'a signal'} at step {self.step}"
+                        f" of {self.steps}: the same command goes on from there"
+                    )
+                if time.monotonic() - saved > self.preset.train.checkpoint_seconds:
+                    self._save()
+                    saved = time.monotonic()
+                if stop_after is not None and time.monotonic() - begin > stop_after:
+                    break
         self._save()
         return self.model()
 
     def model(self) -> Model:
-        """Return the averaged network with what is known of its training."""
-        self.average.eval()
+        """Return the averaged network, on the CPU, with what is known of its training."""
+        average = self.average
+        if self.parallel.device.type != "cpu":
+            average = SlotFlow(self.preset.model, self.preset.prior.bins)
+            average.load_state_dict(self.average.state_dict())
+        average.eval()
         card = {
             "training": {
                 "steps": self.step,
                 "of": self.steps,
-                "batch": self.batch,
+                "batch": self.batch * self.preset.train.accumulate,
+                "processes": self.parallel.world,
                 "bands": len(self.training),
                 "held_out": len(self.held),
                 "seconds": round(self.seconds, 1),
                 "parameters": self.network.parameter_counts(),
             }
         }
-        return Model(self.preset, self.average, self.grid, card)
+        return Model(self.preset, average, self.grid, card)
 
     def _next_batch(self) -> Int:
         """Indices of the next batch: shuffled passes without replacement."""
@@ -144,41 +172,74 @@ class Trainer:
             more = torch.randperm(len(self.training), generator=self.generator)
             self.order = torch.cat([self.order, more])
         index, self.order = self.order[: self.batch], self.order[self.batch :]
-        return index.numpy()
+        return np.asarray(index.numpy(), dtype=np.int64)
 
-    def _one_step(self) -> Terms:
+    def _load(self, source: TokenSource, index: Int) -> Tensors:
+        """Read bands, onto the device."""
+        bands = source.bands(index) if self.network.needs_data else None
+        return Tensors.of(source.rows(index), bands).to(self.parallel.device)
+
+    def _own_generator(self) -> torch.Generator:
+        """Return this process's randomness of this step; nothing of it needs to be saved."""
+        entropy = [self.preset.train.seed, self.step, self.parallel.rank]
+        state = np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]
+        return torch.Generator(self.parallel.device).manual_seed(int(state >> 1))
+
+    def _one_step(self, asked: StopRequest) -> tuple[Terms, bool]:
+        """Train on one batch (or several, accumulated); return its terms, and whether to stop."""
         settings = self.preset.train
         self.network.train()
-        rows = Tensors.of(self.training.rows(self._next_batch()))
-        factor = learning_rate(self.step, self.steps, settings.warmup)
+        factor = rate_factor(settings, self.step, self.steps, self.plateau)
         for group in self.optimiser.param_groups:
             group["lr"] = settings.learning_rate * factor
-        try:
-            reading = self.network.read(rows.batch, self.generator)
-            terms = loss_terms(
-                self.network, rows.batch, reading, rows.targets, self.preset.loss, settings.matching
-            )
-        except NonFiniteError as error:
-            raise NonFiniteError(
-                f"step {self.step}: {error}; samples {rows.sample.tolist()}"
-            ) from error
-        loss = terms.total(self.preset.loss)
-        if not bool(torch.isfinite(loss)):
-            values = {name: float(value) for name, value in terms._asdict().items()}
-            raise NonFiniteError(
-                f"step {self.step}: loss is not finite: {values}; samples {rows.sample.tolist()}"
-            )
         self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        generator, stop = self._own_generator(), False
+        with torch.random.fork_rng(devices=[]):  # for the layers of dropout, which take none
+            torch.manual_seed(generator.initial_seed())
+            for _ in range(settings.accumulate):
+                index = self._next_batch()[self.parallel.rank :: self.parallel.world]
+                terms, stop = self._accumulate(self._load(self.training, index), generator, asked)
+        self.parallel.average_gradients(self.network.parameters())
         norm = torch.nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip)
         if not bool(torch.isfinite(norm)):
-            raise NonFiniteError(
-                f"step {self.step}: gradient is not finite; samples {rows.sample.tolist()}"
-            )
+            where = f"samples {self.training.sample[index].tolist()}"
+            raise NonFiniteError(f"step {self.step}: gradient is not finite; {where}")
         self.optimiser.step()
         self.step += 1
         self._update_average(settings.average)
-        return Terms(*(term.detach() for term in terms))
+        return terms, stop
+
+    def _accumulate(
+        self, rows: Tensors, generator: torch.Generator, asked: StopRequest
+    ) -> tuple[Terms, bool]:
+        """Add the gradient of one batch; divided by what all processes have of it."""
+        settings, problem = self.preset.train, ""
+        parts: Parts | None = None
+        try:
+            with self.parallel.autocast():
+                reading = self.network.read(rows.batch, generator)
+                parts = loss_parts(
+                    self.network, rows.batch, reading, rows.targets, self.preset.loss,
+                    settings.matching,
+                )  # fmt: skip
+            own = parts.terms()
+            if not bool(torch.isfinite(own.total(self.preset.loss))):
+                values = {name: float(value) for name, value in own._asdict().items()}
+                problem = f"loss is not finite: {values}"
+        except NonFiniteError as error:
+            problem = str(error)
+        # One reduction says what the others have, and whether one of them must stop: none may
+        # leave while others wait for it
+        numbers = parts.numbers() if parts is not None else torch.zeros(len(Terms._fields)).double()
+        flags = torch.tensor([float(bool(problem)), float(bool(asked))], dtype=torch.float64)
+        shared = self.parallel.mean(torch.cat([numbers, flags]))
+        if shared[-2] > 0.0 or parts is None:
+            problem = problem or "in another process a loss is not finite"
+            raise NonFiniteError(f"step {self.step}: {problem}; samples {rows.sample.tolist()}")
+        terms = parts.terms(shared[:-2])
+        loss = terms.total(self.preset.loss) / settings.accumulate
+        loss.backward()  # type: ignore[no-untyped-call]
+        return Terms(*(term.detach() for term in terms)), bool(shared[-1] > 0.0)
 
     def _update_average(self, decay: float) -> None:
         """Exponential moving average of the weights, quicker at first."""
@@ -195,32 +256,39 @@ class Trainer:
         held = TokenSubset(self.held, np.arange(min(limit, len(self.held))))
         return validation_figures(self.average, held)
 
-    def _log(self, terms: Terms) -> None:
-        row: dict[str, float] = {"step": self.step, "seconds": round(self.seconds, 1)}
-        row |= {f"train_{name}": round(float(v), 5) for name, v in terms._asdict().items()}
-        row |= {f"held_{name}": round(v, 5) for name, v in self.validate().items()}
-        path = self.folder / LOG_FILE
-        new = not path.exists()
-        try:
-            with path.open("a", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, list(row))
-                if new:
-                    writer.writeheader()
-                writer.writerow(row)
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+    def _validate_and_log(self, terms: Terms) -> None:
+        """Validate in the first process; the rate and the best model follow from it."""
+        loss = 0.0
+        if self.parallel.rank == 0:
+            held = self.validate()
+            loss = held["nll"] + held["psi"]
+            row: dict[str, float] = {"step": self.step, "seconds": round(self.seconds, 1)}
+            row["rate"] = float(self.optimiser.param_groups[0]["lr"])
+            row |= {f"train_{name}": round(float(v), 5) for name, v in terms._asdict().items()}
+            row |= {f"held_{name}": round(v, 5) for name, v in held.items()}
+            self.log.add(row)
+        loss = self.parallel.first(loss)
+        self.plateau.see(loss)
+        if loss < self.best:
+            self.best = loss
+            if self.parallel.rank == 0:
+                save_model(self.folder / BEST_FILE, self.model())
 
-    def _identity(self) -> dict[str, Any]:
+    def _identity(self) -> str:
         """What a run may be resumed with."""
-        return {
+        content = {
             "preset": self.preset.model_dump(mode="json"),
             "bands": [len(self.training), len(self.held)],
             "fingerprint": self.fingerprint,
         }
+        return json.dumps(content, sort_keys=True)
 
     def _save(self) -> None:
+        if self.parallel.rank != 0:
+            return
+        plateau = self.plateau
         state = {
-            "identity": json.dumps(self._identity(), sort_keys=True),
+            "identity": self._identity(),
             "network": self.network.state_dict(),
             "average": self.average.state_dict(),
             "optimiser": self.optimiser.state_dict(),
@@ -228,50 +296,36 @@ class Trainer:
             "order": self.order,
             "step": self.step,
             "seconds": self.seconds,
+            "best": self.best,
+            "plateau": [plateau.best, float(plateau.bad), plateau.scale],
         }
-        path = self.folder / STATE_FILE
-        with written(path) as temporary:
-            try:
-                torch.save(state, temporary)
-            except RuntimeError as error:  # what PyTorch makes of a full disk
-                raise InputError(f"{path}: cannot be written: {error}") from error
+        save_state(self.folder, state)
         save_model(self.folder / MODEL_FILE, self.model())
 
-    def _resume(self) -> None:
-        path = self.folder / STATE_FILE
+    def _resume(self) -> bool:
+        """Take up the run of the folder; False where there is none."""
+        state, self.note = load_state(self.folder, self._identity())
+        if state is None:
+            return False
         try:
-            state = torch.load(path, weights_only=True)
-            self._restore(path, state)
-        except (OSError, RuntimeError, KeyError, ValueError, TypeError, UnpicklingError) as error:
-            raise InputError(f"{path}: not the state of a run: {error}") from error
-
-    def _restore(self, path: Path, state: dict[str, Any]) -> None:
-        if state["identity"] != json.dumps(self._identity(), sort_keys=True):
+            self._restore(state)
+        except (RuntimeError, KeyError, ValueError, TypeError) as error:
             raise InputError(
-                f"{path}: a run with other settings or data stands here;"
-                " give another folder, or --force to replace it"
-            )
+                f"{self.folder / STATE_FILE}: not the state of a run: {error}"
+            ) from error
+        if self.parallel.rank == 0:
+            self.log.forget_after(self.step)
+        return True
+
+    def _restore(self, state: dict[str, Any]) -> None:
         self.network.load_state_dict(state["network"])
         self.average.load_state_dict(state["average"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.generator.set_state(state["generator"])
         self.order, self.step, self.seconds = state["order"], state["step"], state["seconds"]
-        self._forget_later_rows()
-
-    def _forget_later_rows(self) -> None:
-        """Drop from the log what was written after the checkpoint: it will be made again."""
-        path = self.folder / LOG_FILE
-        if not path.exists():
-            return
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            names = reader.fieldnames or ()
-            whole = (row for row in reader if None not in row.values())  # not cut off
-            rows = [row for row in whole if int(row["step"]) <= self.step]
-        with written(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, names)
-            writer.writeheader()
-            writer.writerows(rows)
+        self.best = float(state["best"])
+        best, bad, scale = state["plateau"]
+        self.plateau.best, self.plateau.bad, self.plateau.scale = best, int(bad), scale
 
 
 def validation_figures(network: SlotFlow, data: TokenSource, batch: int = 500) -> dict[str, float]:
@@ -281,21 +335,27 @@ def validation_figures(network: SlotFlow, data: TokenSource, batch: int = 500) -
     ``k_exact``: bands whose number of slots with existence above 1/2 is the number of sources.
     """
     network.eval()
+    device = network.feature_mean.device
     sums: dict[str, float] = {}
     hits = sources = exact = 0
     with torch.no_grad():
         for start in range(0, len(data), batch):
-            part = Tensors.of(data.rows(np.arange(start, min(start + batch, len(data)))))
+            index = np.arange(start, min(start + batch, len(data)))
+            bands = data.bands(index) if network.needs_data else None
+            part = Tensors.of(data.rows(index), bands).to(device)
             reading = network.read(part.batch)
             terms = loss_terms(network, part.batch, reading, part.targets)
             for name, value in terms._asdict().items():
                 sums[name] = sums.get(name, 0.0) + float(value) * len(part)
             slot = matched_slots(reading, part.targets)
             chosen = torch.gather(reading.choice, 1, slot.clamp(min=0))
-            valid = slot >= 0
-            hits += int(((chosen == part.targets.component) & valid).sum())
-            sources += int(valid.sum())
+            hits += _count((chosen == part.targets.component) & (slot >= 0))
+            sources += _count(slot >= 0)
             found = (reading.existence > 0) & distinct_slots(reading)
-            exact += int((found.sum(dim=1) == part.count).sum())
+            exact += _count(found.sum(dim=1) == part.count)
     figures = {name: value / len(data) for name, value in sums.items()}
     return figures | {"hit": hits / max(sources, 1), "k_exact": exact / len(data)}
+
+
+def _count(which: Tensor) -> int:
+    return int(which.sum())

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from slotflow import manifest, setcheck, store
+from slotflow import atomic, manifest, setcheck, store
 from slotflow.cli.main import run
 from slotflow.config import Preset
 from slotflow.errors import InputError, NonFiniteError
@@ -440,7 +440,7 @@ def test_a_run_that_ends_at_any_renaming(
 
         with monkeypatch.context() as patch:
             patch.setattr(manifest, "replace", kill)
-            patch.setattr(store, "replace", kill)
+            patch.setattr(atomic, "replace", kill)
             with pytest.raises(Killed):
                 simulate_again(folder)
         standing = inodes(folder)

@@ -40,7 +40,7 @@ def test_learns(tmp_path: Path, slow_grid: ResponseGrid) -> None:
     after = trainer.validate()
     assert after["nll"] < before["nll"] - 2.0
     assert after["hit"] > 0.8
-    assert (tmp_path / LOG_FILE).read_text().startswith("step,seconds,train_nll")
+    assert (tmp_path / LOG_FILE).read_text().startswith("step,seconds,rate,train_nll")
     model = load_model(tmp_path / MODEL_FILE)
     result = evaluate(model.network, token_data(1, 50), DURATION, draws=64)
     figures = summary(result)

@@ -1,0 +1,67 @@
+"""The log of a training run: a CSV file, and TensorBoard's events."""
+
+import csv
+from pathlib import Path
+from typing import Any, Final
+
+from slotflow.atomic import written
+from slotflow.errors import InputError
+
+LOG_FILE: Final = "log.csv"
+EVENTS: Final = "tensorboard"
+
+
+class RunLog:
+    """Rows of numbers by step, in a folder.
+
+    Args:
+        folder: of the run.
+        tensorboard: also write events for TensorBoard.
+    """
+
+    def __init__(self, folder: Path, tensorboard: bool = False) -> None:
+        self.path = folder / LOG_FILE
+        self._writer: Any = None
+        if tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(str(folder / EVENTS))
+
+    def add(self, row: dict[str, float]) -> None:
+        """Append a row, which has its ``step``.
+
+        Raises:
+            InputError: the system refuses to write.
+        """
+        new = not self.path.exists()
+        try:
+            with self.path.open("a", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, list(row))
+                if new:
+                    writer.writeheader()
+                writer.writerow(row)
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be written: {error.strerror}") from error
+        if self._writer is not None:
+            for name, value in row.items():
+                group, _, term = name.partition("_")
+                tag = f"{group}/{term}" if term else name
+                self._writer.add_scalar(tag, value, int(row["step"]))
+            self._writer.flush()
+
+    def forget_after(self, step: int) -> None:
+        """Drop what was written after a checkpoint at ``step``: it will be made again."""
+        if not self.path.exists():
+            return
+        with self.path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            names = reader.fieldnames or ()
+            whole = (row for row in reader if None not in row.values())  # not cut off
+            rows = [row for row in whole if int(row["step"]) <= step]
+        with (
+            written(self.path) as temporary,
+            temporary.open("w", newline="", encoding="utf-8") as file,
+        ):
+            writer = csv.DictWriter(file, names)
+            writer.writeheader()
+            writer.writerows(rows)

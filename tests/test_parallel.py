@@ -1,0 +1,188 @@
+"""Processes that train together, against one that trains alone."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from slotflow.checkpoint import load_model
+from slotflow.cli.main import run
+from slotflow.config import Preset, load_preset
+from slotflow.errors import InputError, NonFiniteError
+from slotflow.parallel import Launch, Parallel, launch
+from slotflow.response import ResponseGrid
+from slotflow.runlog import LOG_FILE
+from slotflow.runstate import BEFORE_FILE, STATE_FILE
+from slotflow.train import BEST_FILE, MODEL_FILE, Trainer
+from tests import gloo
+from tests.synthetic import token_data
+from tests.test_losses import SMALL
+
+ROOT = Path(__file__).parents[1]
+TWO = Launch(processes=2)
+
+
+def preset(passes: int, **train: object) -> Preset:
+    base = load_preset("tiny")
+    settings = base.train.model_copy(update={"passes": passes, "batch": 32} | train)
+    return base.model_copy(update={"train": settings, "model": SMALL})
+
+
+def test_two_processes_have_the_gradient_of_one(tmp_path: Path, slow_grid: ResponseGrid) -> None:
+    data, settings = token_data(2, 160), preset(64, batch=10)
+    gloo.one_gradient(Parallel(), settings, data, slow_grid, tmp_path)
+    launch(TWO, gloo.one_gradient, settings, data, slow_grid, tmp_path)
+    load = [torch.load(tmp_path / f"gradient-{n}.pt") for n in ("0-of-1", "0-of-2", "1-of-2")]
+    largest = max(float(g.abs().max()) for g in load[0].values())
+    assert largest > 0.0
+    for name, expected in load[0].items():
+        for other in load[1:]:
+            assert torch.allclose(other[name], expected, rtol=1e-9, atol=1e-12 * largest), name
+    own = [json.loads((tmp_path / f"own-{n}-of-2.json").read_text()) for n in (0, 1)]
+    whole = json.loads((tmp_path / "own-0-of-1.json").read_text())
+    assert sorted(own[0]["index"] + own[1]["index"]) == sorted(whole["index"])
+    assert own[0]["draw"] != own[1]["draw"]
+
+
+def test_an_uneven_set_ends(tmp_path: Path, slow_grid: ResponseGrid) -> None:
+    """101 training bands in batches of 10 on two processes."""
+    settings = preset(250, batch=10, validation_fraction=0.34)
+    launch(TWO, gloo.train, settings, token_data(3, 165), slow_grid, tmp_path)
+    model = load_model(tmp_path / MODEL_FILE)
+    training = model.card["training"]
+    assert (training["bands"], training["steps"], training["processes"]) == (101, 25, 2)
+
+
+def test_what_is_not_finite_ends_all_with_one_error(
+    tmp_path: Path, slow_grid: ResponseGrid
+) -> None:
+    data = token_data(4, 160)
+    data.features[100, 0, 0] = float("nan")
+    data.valid[100, 0] = True
+    with pytest.raises(NonFiniteError, match=r"step \d+: .*samples"):
+        launch(TWO, gloo.train, preset(640), data, slow_grid, tmp_path)
+
+
+def test_a_broken_off_run_equals_the_whole_with_every_schedule(
+    tmp_path: Path, slow_grid: ResponseGrid
+) -> None:
+    """Plateau, accumulation and dropout: 2 + 2 epochs are 4, bit for bit, and logged once."""
+    data = token_data(5, 160)
+    model = SMALL.model_copy(update={"dropout": 0.2, "stream_dropout": 0.2})
+    settings = preset(
+        384, schedule="plateau", patience=0, accumulate=2, optimiser="adam", validations=6,
+        batch=16,
+    ).model_copy(update={"model": model})  # fmt: skip
+    whole = Trainer(settings, data, slow_grid, tmp_path / "whole")
+    whole.run()
+    for _ in range(100):
+        parts = Trainer(settings, data, slow_grid, tmp_path / "parts")
+        parts.run(stop_after=0.0)
+        if parts.step == parts.steps:
+            break
+    assert parts.steps == 12
+    for a, b in ((whole.network, parts.network), (whole.average, parts.average)):
+        for name, value in a.state_dict().items():
+            assert torch.equal(value, b.state_dict()[name]), name
+    assert whole.plateau == parts.plateau
+    assert whole.plateau.scale < 1.0
+    rows = [
+        [line.split(",")[0] for line in (tmp_path / n / LOG_FILE).read_text().splitlines()]
+        for n in ("whole", "parts")
+    ]
+    assert rows[0] == rows[1] == ["step", "2", "4", "6", "8", "10", "12"]
+    assert load_model(tmp_path / "parts" / BEST_FILE).card["training"]["steps"] >= 2
+
+
+def test_a_damaged_state_falls_back_to_the_one_before(
+    tmp_path: Path, slow_grid: ResponseGrid
+) -> None:
+    data, settings = token_data(6, 160), preset(320)
+    for step in (1, 2, 3):
+        trainer = Trainer(settings, data, slow_grid, tmp_path)
+        trainer.run(stop_after=0.0)
+        assert trainer.step == step
+    whole = Trainer(settings, data, slow_grid, tmp_path / "whole")
+    whole.run()
+    (tmp_path / STATE_FILE).write_bytes((tmp_path / STATE_FILE).read_bytes()[:1000])
+    again = Trainer(settings, data, slow_grid, tmp_path)
+    assert again.step == 2
+    assert STATE_FILE in again.note
+    assert BEFORE_FILE in again.note
+    again.run()
+    for name, value in whole.network.state_dict().items():
+        assert torch.equal(value, again.network.state_dict()[name]), name
+    (tmp_path / STATE_FILE).write_bytes(b"")
+    (tmp_path / BEFORE_FILE).write_bytes(b"")
+    with pytest.raises(InputError, match="not the state of a run"):
+        Trainer(settings, data, slow_grid, tmp_path)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_sigterm_saves_and_the_same_command_goes_on(tmp_path: Path, processes: int) -> None:
+    arguments = ["train", str(tmp_path / "data"), "--preset", "tiny", "-o", str(tmp_path / "run"),
+                 "--workers", "1", "--processes", str(processes)]  # fmt: skip
+    script = "import sys; from slotflow.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    if processes == 1:
+        assert run([*arguments, "--passes", "64"]) == 0  # simulates and searches
+    else:
+        assert run([*arguments[:-2], "--passes", "64"]) == 0
+    other = tmp_path / "other"
+    arguments[arguments.index("-o") + 1] = str(other)
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"if __name__ == '__main__':\n {script}", *arguments,
+         "--passes", "4000000"],
+        cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    deadline = time.monotonic() + 90
+    while not (other / "log.csv").exists() and not (other / "tensorboard").exists():
+        assert time.monotonic() < deadline
+        assert child.poll() is None, child.communicate()
+        time.sleep(0.2)
+    time.sleep(3.0)
+    child.send_signal(signal.SIGTERM)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 75, (out, err)
+    assert "stopped by SIGTERM at step" in err
+    step = int(err.split("at step ")[1].split(" ")[0])
+    assert step > 0
+    state = torch.load(other / STATE_FILE, weights_only=True)
+    assert state["step"] == step
+
+
+def test_what_this_machine_does_not_have() -> None:
+    with pytest.raises(InputError, match="gpus: 99 asked for"):
+        launch(Launch(gpus=99), gloo.train)
+    with pytest.raises(InputError, match="processes: 4096 asked for"):
+        launch(Launch(processes=4096), gloo.train)
+    assert run(["train", "--gpus", "99"]) == 2
+
+
+def test_bf16_keeps_the_density_in_float32(tmp_path: Path, slow_grid: ResponseGrid) -> None:
+    """Autocast moves ln q by its products' rounding, not by the splines' (0.9 nat)."""
+    trainer = Trainer(preset(3200), token_data(7, 160), slow_grid, tmp_path)
+    trainer.run()
+
+    rows = trainer._load(trainer.held, np.arange(60))
+    network = trainer.network.eval()
+    with torch.no_grad():
+        reading = network.read(rows.batch)
+        plain = network.pair_log_prob(
+            rows.targets.sources, rows.targets.component >= 0, reading.context, reading.reference
+        )
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            cast = network.pair_log_prob(
+                rows.targets.sources, rows.targets.component >= 0, reading.context,
+                reading.reference,
+            )  # fmt: skip
+    assert cast.dtype == torch.float32
+    near = plain > -50.0
+    assert float((plain - cast).abs()[near].median()) < 0.05
