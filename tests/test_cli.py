@@ -185,7 +185,7 @@ def test_train_takes_up_a_simulation_that_was_broken_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("slotflow.cli.train._prepare", _stop)  # only what comes before it
+    monkeypatch.setattr("slotflow.cli.train._search", _stop)  # only what comes before it
     data = Path("data")
     train = ["train", str(data), "--preset", "tiny", "--workers", "1"]
     assert run(["simulate", "-o", "data", "--samples", "4", "--seed", "7", "--workers", "1"]) == 0
