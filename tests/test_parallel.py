@@ -29,6 +29,12 @@ ROOT = Path(__file__).parents[1]
 TWO = Launch(processes=2)
 
 
+@pytest.fixture(autouse=True)
+def _spawned_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is started takes the path from here; the command pytest has no folder in it."""
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
 def preset(passes: int, **train: object) -> Preset:
     base = load_preset("tiny")
     settings = base.train.model_copy(update={"passes": passes, "batch": 32} | train)
