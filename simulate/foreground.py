@@ -60,7 +60,7 @@ class Members(NamedTuple):
     phases: Float
 
 
-@numba.njit(cache=True, fastmath=True)
+@numba.njit(cache=True)
 def _add(shift, entry, right, left, basis_re, basis_im, out_re, out_im):  # type: ignore[no-untyped-def]
     """Add right * basis[0] + left * basis[1] of each entry at its place, cut at both sides."""
     n = basis_re.shape[3]

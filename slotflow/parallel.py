@@ -168,8 +168,12 @@ def _entry(
             " SLURM job of fewer tasks?"
         )
     torch.set_num_threads(1)
+    problem: SlotflowError | None = None
     try:
         work(Parallel(fabric), *arguments)
     except (NonFiniteError, StoppedError) as error:
-        return error
-    return None
+        problem = error
+    if torch.distributed.is_initialized():  # else its threads may abort a process that ends
+        fabric.barrier()
+        torch.distributed.destroy_process_group()
+    return problem

@@ -1,7 +1,8 @@
 """A source's response in A and E, compiled, all eight parameters known.
 
 The formula of :mod:`slotflow.response` with the two polarisations added before the transform
-and T left out, which takes a third of the time. Oracle: jaxgb, to 1e-9 (tests).
+and T left out, which takes a third of the time. Oracle: jaxgb, to 1e-9 (tests). No fastmath: code
+that was just compiled then differed in the last digits from the same code out of numba's cache.
 """
 
 from typing import Any
@@ -22,7 +23,7 @@ _CRAFT = (0, 1, 2, 0, 2, 1)
 _SIGN = (1.0, 1.0, 1.0, -1.0, -1.0, -1.0)
 
 
-@numba.njit(cache=True, error_model="numpy", fastmath=True)
+@numba.njit(cache=True, error_model="numpy")
 def _slow_ae(f0, fdot, ra, dec, dp, dc, centre, duration, times, positions, arm, window, out):  # type: ignore[no-untyped-def]
     """Write the windowed slow A and E (2, n) of one source, heterodyned at ``centre / T``."""
     ux, uy = np.sin(ra), -np.cos(ra)

@@ -43,3 +43,11 @@ def one_gradient(
     draw = torch.rand(4, generator=trainer._own_generator())
     text = json.dumps({"index": index.tolist(), "draw": draw.tolist()})
     (folder / f"own-{parallel.rank}-of-{parallel.world}.json").write_text(text)
+
+
+def gradient_and_run(
+    parallel: Parallel, preset: Preset, data: TokenData, grid: ResponseGrid, folder: Path
+) -> None:
+    """Both, in processes that are started once."""
+    one_gradient(parallel, preset, data, grid, folder)
+    train(parallel, preset, data, grid, folder / "run")

@@ -20,6 +20,9 @@ from slotflow.parallel import Launch, Parallel, launch
 from slotflow.response import ResponseGrid
 from slotflow.runlog import LOG_FILE
 from slotflow.runstate import BEFORE_FILE, STATE_FILE
+from slotflow.simulate.orbits import response_grid
+from slotflow.store import TrainingSet
+from slotflow.tokencache import open_tokens
 from slotflow.train import BEST_FILE, MODEL_FILE, Trainer
 from tests import gloo
 from tests.synthetic import token_data
@@ -31,7 +34,7 @@ TWO = Launch(processes=2)
 
 @pytest.fixture(autouse=True)
 def _spawned_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that is started takes the path from here; the command pytest has no folder in it."""
+    """A process that is started takes the path from here, where pytest puts no folder."""
     monkeypatch.syspath_prepend(str(ROOT))
 
 
@@ -41,10 +44,13 @@ def preset(passes: int, **train: object) -> Preset:
     return base.model_copy(update={"train": settings, "model": SMALL})
 
 
-def test_two_processes_have_the_gradient_of_one(tmp_path: Path, slow_grid: ResponseGrid) -> None:
-    data, settings = token_data(2, 160), preset(64, batch=10)
+def test_two_processes_are_as_one_and_an_uneven_set_ends(
+    tmp_path: Path, slow_grid: ResponseGrid
+) -> None:
+    """101 training bands in batches of 10; the first batch's gradient is that of one process."""
+    data, settings = token_data(2, 165), preset(250, batch=10, validation_fraction=0.34)
     gloo.one_gradient(Parallel(), settings, data, slow_grid, tmp_path)
-    launch(TWO, gloo.one_gradient, settings, data, slow_grid, tmp_path)
+    launch(TWO, gloo.gradient_and_run, settings, data, slow_grid, tmp_path)
     load = [torch.load(tmp_path / f"gradient-{n}.pt") for n in ("0-of-1", "0-of-2", "1-of-2")]
     largest = max(float(g.abs().max()) for g in load[0].values())
     assert largest > 0.0
@@ -55,14 +61,7 @@ def test_two_processes_have_the_gradient_of_one(tmp_path: Path, slow_grid: Respo
     whole = json.loads((tmp_path / "own-0-of-1.json").read_text())
     assert sorted(own[0]["index"] + own[1]["index"]) == sorted(whole["index"])
     assert own[0]["draw"] != own[1]["draw"]
-
-
-def test_an_uneven_set_ends(tmp_path: Path, slow_grid: ResponseGrid) -> None:
-    """101 training bands in batches of 10 on two processes."""
-    settings = preset(250, batch=10, validation_fraction=0.34)
-    launch(TWO, gloo.train, settings, token_data(3, 165), slow_grid, tmp_path)
-    model = load_model(tmp_path / MODEL_FILE)
-    training = model.card["training"]
+    training = load_model(tmp_path / "run" / MODEL_FILE).card["training"]
     assert (training["bands"], training["steps"], training["processes"]) == (101, 25, 2)
 
 
@@ -131,37 +130,47 @@ def test_a_damaged_state_falls_back_to_the_one_before(
         Trainer(settings, data, slow_grid, tmp_path)
 
 
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A training set with its components."""
+    folder = tmp_path_factory.mktemp("searched")
+    arguments = ["train", str(folder / "data"), "--preset", "tiny", "-o", str(folder / "run")]
+    assert run([*arguments, "--workers", "1", "--passes", "64"]) == 0
+    return folder / "data"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
-def test_sigterm_saves_and_the_same_command_goes_on(tmp_path: Path, processes: int) -> None:
-    arguments = ["train", str(tmp_path / "data"), "--preset", "tiny", "-o", str(tmp_path / "run"),
-                 "--workers", "1", "--processes", str(processes)]  # fmt: skip
-    script = "import sys; from slotflow.cli.main import run; sys.exit(run(sys.argv[1:]))"
-    if processes == 1:
-        assert run([*arguments, "--passes", "64"]) == 0  # simulates and searches
-    else:
-        assert run([*arguments[:-2], "--passes", "64"]) == 0
-    other = tmp_path / "other"
-    arguments[arguments.index("-o") + 1] = str(other)
+def test_sigterm_saves_and_the_same_command_goes_on(
+    searched: Path, tmp_path: Path, processes: int
+) -> None:
+    folder = tmp_path / "run"
+    call = "if __name__ == '__main__':\n import sys\n from slotflow.cli.main import run\n"
+    arguments = ["train", str(searched), "--preset", "tiny", "-o", str(folder), "--workers", "1",
+                 "--processes", str(processes), "--passes", "4000000"]  # fmt: skip
     child = subprocess.Popen(
-        [sys.executable, "-c", f"if __name__ == '__main__':\n {script}", *arguments,
-         "--passes", "4000000"],
+        [sys.executable, "-c", call + " sys.exit(run(sys.argv[1:]))", *arguments],
         cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    deadline = time.monotonic() + 90
-    while not (other / "log.csv").exists() and not (other / "tensorboard").exists():
+    deadline = time.monotonic() + 120
+    while not (folder / "tensorboard").exists():
         assert time.monotonic() < deadline
         assert child.poll() is None, child.communicate()
-        time.sleep(0.2)
-    time.sleep(3.0)
+        time.sleep(0.1)
+    time.sleep(2.0)
     child.send_signal(signal.SIGTERM)
     out, err = child.communicate(timeout=60)
     assert child.returncode == 75, (out, err)
-    assert "stopped by SIGTERM at step" in err
-    step = int(err.split("at step ")[1].split(" ")[0])
-    assert step > 0
-    state = torch.load(other / STATE_FILE, weights_only=True)
-    assert state["step"] == step
+    step = int(err.split("stopped by SIGTERM at step ")[1].split(" ")[0])
+    assert torch.load(folder / STATE_FILE, weights_only=True)["step"] == step
+    preset = load_preset("tiny")
+    train = preset.train.model_copy(update={"passes": 4_000_000})
+    settings = preset.model_copy(update={"train": train})
+    data = TrainingSet(searched)
+    grid = response_grid(data.observation, settings.components.slow_samples)
+    tokens = open_tokens(data, settings.components, 1)
+    assert Trainer(settings, tokens, grid, folder).step == step
 
 
 def test_what_this_machine_does_not_have() -> None:

@@ -1,5 +1,10 @@
 """The compiled kernel of known sources against jaxgb, for each orbit."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -53,3 +58,30 @@ def test_given_coefficients_replace_the_amplitudes() -> None:
     assert response_ae(np.empty((0, 8)), grid)[0].shape == (0, 2, 64)
     with pytest.raises(ValueError, match="shape"):
         response_ae(sources[:, :7], grid)
+
+
+DIGEST = """
+import hashlib, numpy as np
+from slotflow.response import ResponseGrid
+from slotflow.waveform import response_ae
+rng = np.random.default_rng(1)
+grid = ResponseGrid(3e7, 0.0, np.arange(64) * 3e7 / 64, 1e11 * rng.normal(size=(3, 3, 64)), 2.5e9,
+                    np.ones(64))
+sources = rng.uniform(0.1, 1.0, (200, 8))
+sources[:, 0] *= 2e-3
+sources[:, 1] *= 1e-16
+print(hashlib.sha256(response_ae(sources, grid)[0].tobytes()).hexdigest())
+"""
+
+
+def test_code_out_of_the_cache_gives_the_same_bits(tmp_path: Path) -> None:
+    """Workers load what another process compiled: files must not depend on that."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", DIGEST], env=environment, check=True, capture_output=True
+        ).stdout
+        for _ in range(2)
+    }
+    assert any(tmp_path.rglob("*.nbc"))
+    assert len(digests) == 1
