@@ -3,9 +3,10 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import click
 
@@ -13,7 +14,11 @@ from slotflow.errors import InputError
 
 PLAIN_SECONDS = 10.0  # between lines where no bar can be drawn
 
-Progress = Callable[[int, int], None]
+
+class Progress(Protocol):
+    """What a shown progress is told: done, of how many, and what else there is to say."""
+
+    def __call__(self, done: int, total: int, text: str = "") -> None: ...
 
 
 def cores() -> int:
@@ -68,18 +73,19 @@ def progress(label: str, unit: str) -> Iterator[Progress]:
 
         with tqdm(desc=label, unit=f" {unit}", leave=False) as bar:
 
-            def advance(done: int, total: int) -> None:
+            def advance(done: int, total: int, text: str = "") -> None:
                 bar.total = total
+                bar.set_postfix_str(text, refresh=False)
                 bar.update(done - bar.n)
 
             yield advance
         return
     last = time.monotonic()
 
-    def line(done: int, total: int) -> None:
+    def line(done: int, total: int, text: str = "") -> None:
         nonlocal last
         if time.monotonic() - last >= PLAIN_SECONDS:
             last = time.monotonic()
-            say(f"{label}: {done} of {total} {unit}")
+            say(f"{label}: {done} of {total} {unit}{', ' if text else ''}{text}")
 
     yield line

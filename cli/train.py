@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from slotflow.parallel import Parallel, Precision
     from slotflow.store import TrainingSet
 
+#: Numbers of this process in its environment, by SLURM, torchrun and Fabric's own launcher.
+RANKS = ("SLURM_PROCID", "RANK", "LOCAL_RANK", "NODE_RANK")
 SCORED_BANDS = 1000  # held-out bands whose posteriors are scored at the end
 
 
@@ -72,7 +74,8 @@ def train(
     folder = output if output is not None else Path(f"run-{Path(preset).stem}")
     together = Launch(gpus, processes, nodes, cast("Precision", precision))
     together.check()
-    first = int(os.environ.get("SLURM_PROCID", os.environ.get("RANK", "0"))) == 0
+    ranks = (os.environ.get(name, "0") for name in RANKS)
+    first = all(rank == "0" for rank in ranks)
     if first:
         _check_folder(folder, settings, force)
         _simulate_if_needed(directory, settings, preset, workers)
@@ -111,8 +114,23 @@ def _train(
         say(trainer.note)
     if 0 < trainer.step < trainer.steps:
         say(f"{folder}: going on from step {trainer.step} of {trainer.steps}")
+    per_step = trainer.batch * settings.train.accumulate
+    begin, first = time.monotonic(), trainer.step
     with progress("training", "steps") as report:
-        trainer.run(lambda step, steps, terms: report(step, steps))
+
+        def show(step: int, steps: int, terms: dict[str, float]) -> None:
+            rate = (step - first) / max(time.monotonic() - begin, 1e-9)
+            report(step, steps, training_text(terms, rate * per_step, (steps - step) / rate))
+
+        trainer.run(show)
+
+
+def training_text(terms: dict[str, float], rate: float, seconds: float) -> str:
+    """Return what is shown of a run: terms of the loss, samples a second, time left."""
+    shown = ", ".join(f"{name} {value:.3g}" for name, value in terms.items() if value != 0.0)
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{shown}; {rate:.0f} samples/s, {hours}:{minutes:02d}:{rest:02d} left"
 
 
 def _override(preset: "Preset", passes: int | None, seed: int | None) -> "Preset":

@@ -12,6 +12,7 @@ import pytest
 
 from slotflow.catalogue import read_summary
 from slotflow.cli.main import run
+from slotflow.cli.train import training_text
 from slotflow.errors import InputError
 from slotflow.manifest import read_manifest, write_manifest
 from slotflow.parameters import F0
@@ -253,3 +254,8 @@ def test_the_command_is_the_one_that_ran(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "argv", ["slotflow", "posterior", "--seed", "3"])
     assert run() == 2
     assert seen == ["slotflow posterior 'my input.h5' --samples 7", "slotflow posterior --seed 3"]
+
+
+def test_a_run_shows_terms_rate_and_time_left() -> None:
+    text = training_text({"nll": -1.25, "sky": 0.0, "psi": 0.5}, 812.4, 3725.2)
+    assert text == "nll -1.25, psi 0.5; 812 samples/s, 1:02:05 left"

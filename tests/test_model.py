@@ -136,3 +136,34 @@ def test_pair_features_are_finite_and_antisymmetric_in_offset() -> None:
 def test_heads_must_divide_the_width() -> None:
     with pytest.raises(ValueError, match="heads that divide the width 10; got 4"):
         TokenLayer(10, 4, 0.0)
+
+
+@pytest.mark.parametrize("edge", ["ra", "phi0", "the fold"])
+def test_the_density_does_not_break_where_angles_begin(edge: str) -> None:
+    """At 0 / 2 pi, and at (psi = pi/2, phi0) next to (0, phi0 + pi), on rough weights."""
+    model = roughened().double()
+    data = Tensors.of(token_data(3, 30))
+    batch = data.batch._replace(
+        features=data.batch.features.double(), band=data.batch.band.double()
+    )
+    tiny, rng = 1e-7, np.random.default_rng(4)
+    with torch.no_grad():
+        reading = model.read(batch)
+        context, reference = reading.context[:, 0], reading.reference[:, 0]
+        below = data.targets.sources[:, 0].clone()
+        below[:, 5] = torch.from_numpy(rng.uniform(0.1, 1.4, 30))
+        below[:, 7] = torch.from_numpy(rng.uniform(0.1, 3.0, 30))
+        above = below.clone()
+        if edge == "the fold":
+            below[:, 5], above[:, 5] = 0.5 * np.pi - tiny, tiny
+            above[:, 7] = below[:, 7] + np.pi
+        else:
+            column = 3 if edge == "ra" else 7
+            below[:, column], above[:, column] = 2 * np.pi - tiny, tiny
+        one = model.log_prob(below, context, reference).sum(-1)
+        two = model.log_prob(above, context, reference).sum(-1)
+        far = below.clone()
+        far[:, 5 if edge == "the fold" else column] -= 0.3
+        other = model.log_prob(far, context, reference).sum(-1)
+    assert torch.allclose(one, two, atol=1e-3)
+    assert not torch.allclose(one, other, atol=1e-2)
