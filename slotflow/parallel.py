@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,8 +19,7 @@ from torch.multiprocessing.spawn import ProcessException
 from slotflow.errors import InputError, NonFiniteError, SlotflowError, StoppedError
 from slotflow.stopping import stop_requests
 
-Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
-PRECISIONS: Final = ("32-true", "bf16-mixed", "16-mixed")
+Precision = Literal["32-true", "bf16-mixed"]
 
 
 class Parallel:
@@ -95,15 +94,11 @@ class Launch:
     def check(self) -> None:
         """Raise InputError for what this machine does not have."""
         if self.gpus and self.processes > 1:
-            raise InputError("processes: with GPUs there is one for each GPU")
+            raise InputError("--processes: with GPUs there is one for each GPU")
         if self.gpus and (present := torch.cuda.device_count()) < self.gpus:
-            raise InputError(f"gpus: {self.gpus} asked for; GPUs that PyTorch sees: {present}")
+            raise InputError(f"--gpus {self.gpus}: GPUs that PyTorch sees: {present}")
         if not self.gpus and self.processes > (cores := os.cpu_count() or 1):
-            raise InputError(f"processes: {self.processes} asked for; cores: {cores}")
-        if self.precision == "16-mixed" and not self.gpus:
-            raise InputError("precision: 16-mixed needs GPUs")
-        if self.precision == "16-mixed":
-            raise InputError("precision: 16-mixed would need a scaled loss; use bf16-mixed")
+            raise InputError(f"--processes {self.processes}: cores of this machine: {cores}")
 
 
 def launch(settings: Launch, work: Callable[..., None], *arguments: Any) -> None:

@@ -245,9 +245,11 @@ def test_gpus_that_are_not_there(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    _refused(["train", "--gpus", "8"], tmp_path, capsys, "--gpus 8", "0 GPUs are present")
+    _refused(["train", "--gpus", "8"], tmp_path, capsys, "--gpus 8", "PyTorch sees: 0")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    _refused(["train", "--gpus", "1"], tmp_path, capsys, "--gpus 1", "CPU only")
+    _refused(["train", "--gpus", "2"], tmp_path, capsys, "--gpus 2", "PyTorch sees: 1")
+    together = ["train", "--gpus", "1", "--processes", "2"]
+    _refused(together, tmp_path, capsys, "--processes")
     assert not any(tmp_path.iterdir())  # nothing simulated either
 
 

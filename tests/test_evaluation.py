@@ -15,6 +15,8 @@ from tests.test_losses import network
 class Oracle(torch.nn.Module):
     """A network of known behaviour: slot s stands at component s, and K is always 2."""
 
+    needs_data = False
+
     def __init__(self, model: SlotFlow) -> None:
         super().__init__()
         self.model = model
