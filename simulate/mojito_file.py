@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slotflow import __version__
+from slotflow.atomic import written
 from slotflow.channels import aet_to_xyz, xyz_to_aet
 from slotflow.config import ObservationSettings
 from slotflow.parameters import AMPLITUDE, DEC, F0, FDOT, IOTA, PHI0, PSI, RA, wrap
@@ -32,7 +33,6 @@ from slotflow.simulate.observation_file import (
     text,
     write_gaps,
     write_truth,
-    written,
 )
 from slotflow.simulate.orbits import orbits
 from slotflow.simulate.series import NOISE_FLOOR, instrument_density

@@ -6,8 +6,7 @@ and end of each, s since t0, where there are any; ``obs/config``: ``dt_tdi``, ``
 ``truth``: ``names``, ``sources`` (S, 8), ``snr`` of both, in this project's own conventions.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,11 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slotflow import __version__
+from slotflow.atomic import written
 from slotflow.config import ObservationSettings
 from slotflow.conventions import ORBIT_PARAMETERS, to_ldc
-from slotflow.errors import InputError
 from slotflow.gaps import gap_mask
-from slotflow.manifest import replace
 from slotflow.parameters import NAMES
 from slotflow.simulate.orbits import orbits
 
@@ -65,23 +63,6 @@ class ObservationContent:
     def observed(self) -> Float:
         """(3, N): X, Y, Z with NaN in the gaps."""
         return np.where(self.missing, np.nan, self.xyz)
-
-
-@contextmanager
-def written(path: Path) -> Iterator[Path]:
-    """Give a temporary name to write to; the file is then put in its place, or removed.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        yield partial
-        replace(path, partial)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error})") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def write_observation(path: Path, content: ObservationContent, *, compact: bool) -> None:

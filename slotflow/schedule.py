@@ -1,7 +1,9 @@
 """The learning rate over a run: a linear warm-up, then half a cosine, plateaus or nothing."""
 
 import math
-from dataclasses import dataclass
+
+import torch
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from slotflow.config import TrainSettings
 
@@ -14,32 +16,37 @@ def learning_rate(step: int, steps: int, warmup: float) -> float:
     return 0.5 * (1.0 + math.cos(math.pi * (step - rise) / max(1.0, steps - rise)))
 
 
-@dataclass
 class Plateau:
-    """Lowers the rate where the held-out loss no longer falls (as PyTorch's ReduceLROnPlateau).
+    """The factor of PyTorch's ReduceLROnPlateau, apart from an optimiser: the warm-up has its own.
 
-    Attributes:
+    Args:
         patience: validations without gain that are waited for.
         factor: by which the rate is then multiplied.
-        best: lowest loss seen.
-        bad: validations since.
-        scale: product of the factors so far.
     """
 
-    patience: int
-    factor: float
-    best: float = math.inf
-    bad: int = 0
-    scale: float = 1.0
+    def __init__(self, patience: int, factor: float) -> None:
+        holder = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        self._scheduler = ReduceLROnPlateau(holder, factor=factor, patience=patience)
+
+    @property
+    def scale(self) -> float:
+        """The product of the factors so far."""
+        return float(self._scheduler.optimizer.param_groups[0]["lr"])
 
     def see(self, loss: float) -> None:
-        """Take in the loss of a validation; a gain is one of at least 1e-4 of it."""
-        if loss < self.best - 1e-4 * abs(self.best) or not math.isfinite(self.best):
-            self.best, self.bad = loss, 0
-            return
-        self.bad += 1
-        if self.bad > self.patience:
-            self.scale, self.bad = self.scale * self.factor, 0
+        """Take in the held-out loss of a validation."""
+        self._scheduler.step(loss)
+
+    def state(self) -> dict[str, float]:
+        """Return what :meth:`restore` needs."""
+        own = self._scheduler
+        return {"best": float(own.best), "bad": float(own.num_bad_epochs), "scale": self.scale}
+
+    def restore(self, state: dict[str, float]) -> None:
+        """Go on from a state."""
+        self._scheduler.best = state["best"]
+        self._scheduler.num_bad_epochs = int(state["bad"])
+        self._scheduler.optimizer.param_groups[0]["lr"] = state["scale"]
 
 
 def rate_factor(settings: TrainSettings, step: int, steps: int, plateau: Plateau) -> float:

@@ -286,7 +286,6 @@ class Trainer:
     def _save(self) -> None:
         if self.parallel.rank != 0:
             return
-        plateau = self.plateau
         state = {
             "identity": self._identity(),
             "network": self.network.state_dict(),
@@ -297,7 +296,7 @@ class Trainer:
             "step": self.step,
             "seconds": self.seconds,
             "best": self.best,
-            "plateau": [plateau.best, float(plateau.bad), plateau.scale],
+            "plateau": self.plateau.state(),
         }
         save_state(self.folder, state)
         save_model(self.folder / MODEL_FILE, self.model())
@@ -324,8 +323,7 @@ class Trainer:
         self.generator.set_state(state["generator"])
         self.order, self.step, self.seconds = state["order"], state["step"], state["seconds"]
         self.best = float(state["best"])
-        best, bad, scale = state["plateau"]
-        self.plateau.best, self.plateau.bad, self.plateau.scale = best, int(bad), scale
+        self.plateau.restore(state["plateau"])
 
 
 def validation_figures(network: SlotFlow, data: TokenSource, batch: int = 500) -> dict[str, float]:
