@@ -11,12 +11,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
 from typing import Any, NamedTuple, Protocol
 
 from slotflow.errors import InputError
+from slotflow.processes import environment
 
 Platform = str  # JAX's name of it: "cuda", "cpu"
 
@@ -144,7 +145,7 @@ def run_in_places[Job, Result](
         for place, job in zip(places, waiting, strict=False):
             pool = ProcessPoolExecutor(1, context, _begin, (place.platform, place.device))
             stack.enter_context(pool)
-            with _environment(one_thread() | dict(place.variables)):
+            with environment(one_thread() | dict(place.variables)):
                 busy[pool.submit(work, job)] = pool  # starts the process
         while busy:
             for future in wait(busy, return_when=FIRST_COMPLETED).done:
@@ -160,21 +161,6 @@ def run_in_places[Job, Result](
                         " run again to go on"
                     ) from error
                 yield result
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Let processes that are started meanwhile have these variables."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _begin(platform: Platform | None, device: int) -> None:

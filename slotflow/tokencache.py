@@ -8,10 +8,9 @@ where it stopped; a file that is damaged is made again.
 """
 
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -33,6 +32,7 @@ from slotflow.errors import InputError
 from slotflow.labels import from_local_units, standing_components, to_local_units, window_edges
 from slotflow.noise import standard_psd, window_power
 from slotflow.parameters import FDOT, FDOT_T2_PRIOR
+from slotflow.processes import environment
 from slotflow.response import Float, ResponseGrid
 from slotflow.store import TrainingSet
 from slotflow.tokendata import TokenData
@@ -172,23 +172,13 @@ def _jobs(data: TrainingSet, draws: int) -> list[tuple[int, int]]:
     return [(shard, draw) for draw in range(draws) for shard in range(len(data.manifest.shards))]
 
 
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
+def _one_thread_each() -> AbstractContextManager[None]:
     """Let processes started meanwhile use one thread: NumPy's would fight for the cores.
 
     BLAS reads these when it is loaded, so they must stand before a worker starts.
     """
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+    return environment(dict.fromkeys(names, "1"))
 
 
 def _run(
