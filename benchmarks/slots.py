@@ -20,7 +20,7 @@ from slotflow.slots import EvidenceDepletion
 
 SLOTS, TOKENS, WIDTH, BATCH = 5, 64, 128, 64
 MORE_SLOTS = [2, 4, 8, 16]
-MORE_TOKENS = [32, 64, 128, 256, 512]
+MORE_TOKENS = [16, 64, 256]
 
 
 def pair(slots: int) -> tuple[EvidenceDepletion, nn.Module]:

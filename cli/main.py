@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from slotflow import __version__
+from slotflow.cli.ablate import ablate
 from slotflow.cli.posterior import posterior
 from slotflow.cli.simulate import simulate
 from slotflow.cli.train import train
@@ -38,7 +39,7 @@ def group() -> None:
     """
 
 
-for command in (simulate, train, posterior):
+for command in (simulate, train, posterior, ablate):
     group.add_command(command)
 
 

@@ -2,6 +2,7 @@
 
 import shlex
 import time
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,12 @@ from slotflow.cli.common import check_folder, note, progress, say
 from slotflow.errors import InputError, OutputExistsError
 
 if TYPE_CHECKING:
-    from slotflow.catalogue import Provenance, Written
+    from slotflow.catalogue import Written
+    from slotflow.checkpoint import Model
+    from slotflow.provenance import Provenance
+    from slotflow.readers import Observation
+    from slotflow.results import Result
+    from slotflow.resume import Partial
 
 
 @click.command()
@@ -28,32 +34,48 @@ if TYPE_CHECKING:
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the samples.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None, metavar="DIR",
               show_default="beside the input", help="Folder of the results.")  # fmt: skip
-@click.option("--psd", type=click.Choice(["data", "model"]), default="data",
+@click.option("--psd", default="data", metavar="data|running|model|FILE",
               help="Noise: data, the model's shape times one level per channel estimated from the"
-                   " band (as in training); model, the model's density as it is.")  # fmt: skip
+                   " band (as in training); running, likewise with the shape by a running median"
+                   " of the data; model, the model's density as it is; FILE, a table of f and S"
+                   " or S_A, S_E, S_T (Hz; 1/Hz in the data's TDI generation).")  # fmt: skip
 @click.option("--min-probability", type=click.FloatRange(0.0, 1.0), default=0.5,
               help="Sources less likely than this to exist are left out.")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table",
+@click.option("--format", "form", default="auto",
+              type=click.Choice(["auto", "sangria", "spritz", "radler", "mojito"]),
+              help="Layout of INPUT; auto, from its content.")  # fmt: skip
+@click.option("--workers", type=click.IntRange(min=1), default=1,
+              help="Processes that read bands; the results do not depend on it.")  # fmt: skip
+@click.option("--plots", type=click.Path(path_type=Path, file_okay=False), default=None,
+              metavar="DIR", show_default="none",
+              help="Folder for pictures of the loudest sources and their bands.")  # fmt: skip
+@click.option("--export", "exports", type=click.Choice(["glass", "l3c", "bilby"]), multiple=True,
+              help="Write the results for another program, too; can be repeated.")  # fmt: skip
+@click.option("--csv", is_flag=True, help="Write INPUT.catalogue.csv, too.")
+@click.option("--print", "printed", type=click.Choice(["table", "json"]), default="table",
               help="What to print.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Compute again and replace results.")
 @click.pass_context
 def posterior(
     context: click.Context, input_file: Path | None, fmin: float | None, fmax: float | None,
     samples: int, model_file: Path | None, seed: int, output: Path | None, psd: str,
-    min_probability: float, form: str, force: bool,
+    min_probability: float, form: str, workers: int, plots: Path | None,
+    exports: tuple[str, ...], csv: bool, printed: str, force: bool,
 ) -> None:  # fmt: skip
     """Find the sources in INPUT and a posterior for each.
 
-    INPUT is an HDF5 file with a year of X, Y, Z in the layout of LDC2 Sangria (obs/tdi with t,
-    X, Y, Z); without INPUT, the example that ships, whose results go to the current folder.
-    Prints medians and 90% intervals, and writes INPUT.posterior.nc (samples, ArviZ) and
-    INPUT.catalogue.ecsv. Results of the same input, model and settings are shown again.
+    INPUT is an HDF5 file with a year or more of TDI data in the layout of LDC2 Sangria, Spritz,
+    Radler or Mojito L1; without INPUT, the example that ships, whose results go to the current
+    folder. Prints medians and 90% intervals, and writes INPUT.posterior.nc (samples, ArviZ) and
+    INPUT.catalogue.ecsv. Results of the same input, model and settings are shown again; a run
+    that was interrupted goes on when called again.
 
     \b
     Example:
       slotflow posterior
       slotflow posterior input.h5
       slotflow posterior input.h5 --fmin 1.9e-3 --fmax 2e-3 --samples 5000 --output results
+      slotflow posterior input.h5 --plots pictures --export glass --csv
     """
     source, folder = _input(input_file, output)
     model_path = model_file if model_file is not None else _shipped("model.safetensors")
@@ -63,15 +85,63 @@ def posterior(
     }  # fmt: skip
     command = shlex.join(["slotflow", *(context.obj or ["posterior"])])
     provenance = _provenance(source, model_path, requested, command)
-    table_path = folder / f"{source.stem}.catalogue.ecsv"
-    samples_path = folder / f"{source.stem}.posterior.nc"
+    job = _Job(provenance, folder, form, workers, plots, exports, force)
     check_folder(folder, "the results")
-    found = None if force else _standing(table_path, samples_path, provenance)
+    if plots is not None:
+        check_folder(plots, "the pictures")
+    found = None if force else _standing(job.table, job.samples, provenance)
+    if found is not None and (plots is not None or exports):
+        say("computing again: pictures and exports are made of the samples, not of the table")
+        found = None
     if found is not None:
-        say(f"shown from {table_path} (same input, model and settings; --force computes again)")
+        say(f"shown from {job.table} (same input, model and settings; --force computes again)")
     else:
-        found = _compute(source, model_path, provenance, table_path, samples_path)
-    _print(found, table_path, samples_path, form)
+        found = _compute(job)
+    if csv:
+        from slotflow.catalogue import write_csv
+
+        write_csv(found.table, job.csv)
+    _print(found, job, printed)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What is to be computed and written where."""
+
+    provenance: "Provenance"
+    folder: Path
+    form: str
+    workers: int
+    plots: Path | None
+    exports: tuple[str, ...]
+    force: bool
+
+    @property
+    def stem(self) -> str:
+        return Path(self.provenance.input).stem
+
+    @property
+    def table(self) -> Path:
+        return self.folder / f"{self.stem}.catalogue.ecsv"
+
+    @property
+    def csv(self) -> Path:
+        return self.folder / f"{self.stem}.catalogue.csv"
+
+    @property
+    def samples(self) -> Path:
+        return self.folder / f"{self.stem}.posterior.nc"
+
+    @property
+    def partial(self) -> Path:
+        """Where batches that are done are kept until all are."""
+        return self.folder / f".{self.stem}.partial"
+
+    def options(self) -> dict[str, Any]:
+        """Return what :func:`slotflow.posterior.posterior` is called with."""
+        requested = dict(self.provenance.requested)
+        requested.pop("psd_sha256", None)
+        return requested | {"processes": self.workers, "keep_bands": self.plots is not None}
 
 
 def _shipped(name: str) -> Path:
@@ -96,9 +166,12 @@ def _provenance(source: Path, model: Path, requested: dict[str, Any], command: s
             raise InputError(f"{path}: no such {what}")
         if not path.is_file():
             raise InputError(f"{path}: not a file")
-    from slotflow.catalogue import Provenance
     from slotflow.manifest import file_sha256
+    from slotflow.provenance import Provenance
 
+    table = Path(requested["psd"])
+    if requested["psd"] not in ("data", "running", "model") and table.is_file():
+        requested = requested | {"psd_sha256": file_sha256(table)}
     return Provenance(
         str(source), file_sha256(source), str(model), file_sha256(model), requested, command
     )
@@ -112,7 +185,8 @@ def _standing(table: Path, samples: Path, provenance: "Provenance") -> "Written 
     """
     if not table.exists() and not samples.exists():
         return None
-    from slotflow.catalogue import difference, read_identity, read_summary
+    from slotflow.catalogue import read_identity, read_summary
+    from slotflow.provenance import difference
 
     found = None
     if samples.exists():
@@ -134,47 +208,106 @@ def _refuse_other(path: Path, reason: str) -> None:
         )
 
 
-def _compute(
-    source: Path, model_path: Path, provenance: "Provenance", table_path: Path, samples_path: Path
-) -> "Written":
-    """Compute and write; the table, which says that all is done, comes last."""
+def _compute(job: _Job) -> "Written":
+    """Compute and write; of the results the table, which says that all is done, comes last."""
     started = time.perf_counter()
     import torch
 
-    from slotflow import catalogue
     from slotflow.checkpoint import load_model
-    from slotflow.posterior import posterior as infer
     from slotflow.readers import read_observation
+    from slotflow.resume import Partial
 
     torch.set_num_threads(1)  # small tensors, and the same sums on every machine
     imported = time.perf_counter()
-    model = load_model(model_path)
-    observation = read_observation(source)
+    source = Path(job.provenance.input)
+    model = load_model(Path(job.provenance.model))
+    observation = read_observation(source, None if job.form == "auto" else job.form)
     read = time.perf_counter()
-    with progress("searching", "bands") as report:
-        result = infer(observation, model, **dict(provenance.requested), progress=report)
+    partial = Partial(job.partial, job.provenance.identity)
+    result = _infer(job, observation, model, partial)
     done = time.perf_counter()
-    table_path.parent.mkdir(parents=True, exist_ok=True)
-    tree = catalogue.to_datatree(result, provenance)
-    catalogue.write_netcdf(tree, samples_path)
-    table = catalogue.to_table(result, provenance)
-    catalogue.write_table(table, table_path)
+    written = _write(job, result, model)
+    partial.remove()
     parts = {"start-up": imported - started, "reading": read - imported}
     parts |= dict(result.seconds) | {"writing": time.perf_counter() - done}
     split = ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts.items())
     say(f"{len(result.tiles)} bands in {sum(parts.values()):.1f} s ({split})")
+    return written
+
+
+def _infer(job: _Job, observation: "Observation", model: "Model", partial: "Partial") -> "Result":
+    """Compute, with a progress; an interruption says how to go on, and exits with 130."""
+    from slotflow.posterior import posterior as infer
+
+    started, before = time.perf_counter(), -1
+    with progress("reading", "bands") as report:
+
+        def shown(done: int, total: int) -> None:
+            nonlocal before
+            if before < 0:
+                before = done
+                if done:
+                    say(f"{done} of {total} bands are there from an earlier run")
+            report(done, total, left(time.perf_counter() - started, done - before, total - done))
+
+        try:
+            return infer(observation, model, **job.options(), partial=partial, progress=shown)
+        except KeyboardInterrupt:
+            kept = partial.bands
+    where = f"; {kept} bands are kept in {partial.folder}: the same command goes on" if kept else ""
+    say(f"interrupted{where}")
+    raise click.exceptions.Exit(130)
+
+
+def left(seconds: float, done: int, remaining: int) -> str:
+    """Return the time left in words, '' where nothing tells it yet.
+
+    Args:
+        seconds: since the start.
+        done: bands done since then.
+        remaining: bands to do.
+    """
+    if done < 1 or remaining < 1:
+        return ""
+    minutes, rest = divmod(round(seconds / done * remaining), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d} left"
+
+
+def _write(job: _Job, result: "Result", model: "Model") -> "Written":
+    """Write the results, then what else was asked for."""
+    from slotflow import catalogue
+
+    provenance = job.provenance._replace(prior=model.preset.prior)
+    job.folder.mkdir(parents=True, exist_ok=True)
+    catalogue.write_netcdf(catalogue.to_datatree(result, provenance), job.samples)
+    table = catalogue.to_table(result, provenance)
+    catalogue.write_table(table, job.table)
+    if job.exports:
+        from slotflow.exports import export
+
+        for path in export(job.exports, result, provenance, job.folder, job.stem, force=job.force):
+            say(f"export: {path}")
+    if job.plots is not None:
+        from slotflow.plots import write_plots
+        from slotflow.readers import read_truth
+
+        known = read_truth(Path(provenance.input))
+        truth = None if known is None else known.sources
+        made = write_plots(result, job.plots, model, truth, force=job.force)
+        say(f"{len(made)} pictures in {job.plots}")
     return catalogue.Written(provenance.identity, table, dict(table.meta))
 
 
-def _print(found: "Written", table_path: Path, samples_path: Path, form: str) -> None:
+def _print(found: "Written", job: _Job, form: str) -> None:
     from slotflow.cli import show
 
     for text in show.notes(found):
         note(text)
     if form == "json":
-        click.echo(show.as_json(found, table_path, samples_path))
+        click.echo(show.as_json(found, job.table, job.samples))
         return
     for line in show.table_lines(found):
         click.echo(line)
-    click.echo(f"samples: {samples_path}")
-    click.echo(f"table:   {table_path}")
+    click.echo(f"samples: {job.samples}")
+    click.echo(f"table:   {job.table}")

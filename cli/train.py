@@ -78,11 +78,11 @@ def train(
     first = all(rank == "0" for rank in ranks)
     if first:
         _check_folder(folder, settings, force)
-        _simulate_if_needed(directory, settings, preset, workers)
-        data = _open(directory, settings, preset)
+        simulate_if_needed(directory, settings, preset, workers)
+        data = open_set(directory, settings, preset)
         if len(data) < (asked := settings.train.samples):
             say(f"{directory} has {len(data)} bands, the preset {preset!r} asks for {asked}")
-        _search(data, settings, workers)
+        search(data, settings, workers)
         if force:
             _remove_run(folder)
     launch(together, _train, settings, directory, preset, folder, tensorboard)
@@ -102,7 +102,7 @@ def _train(
     from slotflow.train import Trainer
 
     torch.set_num_threads(1)  # the tensors are small: more threads only wait for each other
-    data = _open(directory, settings, preset_name)
+    data = open_set(directory, settings, preset_name)
     tokens = open_tokens(data, settings.components, settings.train.noise_draws)
     grid = response_grid(data.observation, settings.components.slow_samples)
     settings = settings.model_copy(update={"observation": data.observation})
@@ -178,7 +178,7 @@ def _stored_preset(model: Path) -> dict[str, Any]:
     return preset if isinstance(preset, dict) else {}
 
 
-def _simulate_if_needed(
+def simulate_if_needed(
     directory: Path, settings: "Preset", preset_name: str, workers: int | None
 ) -> None:
     """Simulate the bands that are not there: all, or those that a broken-off run left.
@@ -206,7 +206,7 @@ def _leftover(path: Path) -> bool:
     return hidden or path.name in (".lock", "simulate.log")
 
 
-def _open(directory: Path, settings: "Preset", preset_name: str) -> "TrainingSet":
+def open_set(directory: Path, settings: "Preset", preset_name: str) -> "TrainingSet":
     """Open a training set that was made with the preset's observation and prior.
 
     Raises:
@@ -230,7 +230,7 @@ def _open(directory: Path, settings: "Preset", preset_name: str) -> "TrainingSet
     return data
 
 
-def _search(data: "TrainingSet", settings: "Preset", workers: int | None) -> None:
+def search(data: "TrainingSet", settings: "Preset", workers: int | None) -> None:
     """Search all bands for components."""
     import torch
 

@@ -6,7 +6,8 @@ fractional frequency x seconds. Whitened, the noise has unit variance per comple
 """
 
 import math
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from slotflow.noise import window_power
 from slotflow.spectrum import BandSpectrum, Spectrum, spectrum
 
 __all__ = [
-    "BandSpectrum", "Spectrum", "Tile", "aet_to_xyz", "level", "spectrum", "tiles",
+    "BandSpectrum", "Spectrum", "Tile", "aet_to_xyz", "level", "spectrum", "tile_grid", "tiles",
     "trained_range", "whiten", "xyz_to_aet",
 ]  # fmt: skip
 
@@ -26,8 +27,12 @@ Float = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
 
+GUARD_BINS: Final = 2  # at a window's edges, left to the neighbour, who sees them further inside
+MARGIN_BINS: Final = 1.0  # beyond a tile's edge, where it and its neighbour may see one source
+
+
 class Tile(NamedTuple):
-    """One band of a tiling, and the frequencies (Hz) whose sources are reported from it.
+    """One band of the tiling, and the frequencies (Hz) that it answers for.
 
     A source with ``low <= f0 < high`` belongs to this tile.
     """
@@ -54,10 +59,11 @@ def _centres(prior: PriorSettings, duration: float) -> tuple[int, int]:
 
 
 def tiles(fmin: float, fmax: float, prior: PriorSettings, duration: float) -> list[Tile]:
-    """Return bands whose central windows cover [fmin, fmax] without gap or overlap.
+    """Return the bands of the fixed tiling whose sources may lie in [fmin, fmax].
 
-    Each tile's frequencies lie in the central window in which the prior puts a band's
-    targets, and each band's centre within the prior's range.
+    Which bands there are depends on the model alone (:func:`tile_grid`), so that a source is
+    read from the same band whatever the range. Those that answer for frequencies within
+    ``MARGIN_BINS`` of the range are among them: both sides of each edge are seen.
 
     Args:
         fmin, fmax: the wanted frequencies, Hz.
@@ -76,22 +82,44 @@ def tiles(fmin: float, fmax: float, prior: PriorSettings, duration: float) -> li
                 f"{name} {value!r} Hz is outside the trained range:"
                 f" {lowest:.6e} to {highest:.6e} Hz"
             )
-    centre_low, centre_high = _centres(prior, duration)
+    margin = MARGIN_BINS / duration
+    return [
+        tile
+        for tile in tile_grid(prior, duration)
+        if tile.high + margin > fmin and tile.low - margin <= fmax
+    ]
+
+
+@lru_cache(maxsize=16)
+def tile_grid(prior: PriorSettings, duration: float) -> tuple[Tile, ...]:
+    """Return the bands that cover the trained range, whose own frequencies neither leave gaps nor
+    overlap.
+
+    Each tile's frequencies lie in the central window in which the prior puts a band's targets,
+    ``GUARD_BINS`` inside its edges except at the ends of the range, and each band's centre lies
+    within the prior's range.
+    """
+    _, centre_high = centres = _centres(prior, duration)
     result: list[Tile] = []
-    edge = math.floor(fmin * duration)
-    # In frequency: fmax times the duration may round to beyond the last window
-    while not result or edge / duration < fmax:
-        centre = min(max(_next_centre(edge, prior, duration), centre_low), centre_high)
-        upper = centre + prior.window(centre / duration) // 2
-        low = fmin if not result else edge / duration
-        result.append(Tile(centre - prior.bins // 2, low, min(upper / duration, fmax)))
+    edge = centres[0] - prior.window(centres[0] / duration) // 2
+    while not result or result[-1].first_bin + prior.bins // 2 < centre_high:
+        centre = min(max(_next_centre(edge, prior, duration), centres[0]), centre_high)
+        window = prior.window(centre / duration)
+        upper = centre + (window // 2 if centre == centre_high else _own(window))
+        result.append(Tile(centre - prior.bins // 2, edge / duration, upper / duration))
         edge = upper
-    return result
+    return tuple(result)
+
+
+def _own(window: int) -> int:
+    """Return how far from its centre a band answers for sources, in bins."""
+    half = window // 2
+    return half - min(GUARD_BINS, half // 4)
 
 
 def _next_centre(edge: int, prior: PriorSettings, duration: float) -> int:
-    """Return the central bin of the band whose window begins at, or covers, ``edge``."""
-    wide, narrow = prior.wide_window // 2, prior.narrow_window // 2
+    """Return the central bin of the band whose own frequencies begin at, or cover, ``edge``."""
+    wide, narrow = _own(prior.wide_window), _own(prior.narrow_window)
     split = math.ceil(prior.split_frequency * duration)  # the first bin that is not below it
     if edge + wide < split:
         return edge + wide

@@ -1,15 +1,11 @@
-"""Results on disk: an ArviZ DataTree in netCDF for the samples, an ECSV table for people.
+"""Results on disk: an ArviZ DataTree in netCDF for the samples, a table in ECSV and CSV for people.
 
-Both carry what made them: versions, settings, seed, command, and the SHA-256 of the input and
-of the model. Both are written under a temporary name and renamed.
+All carry what made them: versions, settings, seed, command, and the SHA-256 of the input and
+of the model. All are written under a temporary name and renamed.
 """
 
-import importlib.metadata
 import json
-import math
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,19 +16,25 @@ from astropy.table import Table
 from numpy.typing import NDArray
 
 from slotflow import __version__
+from slotflow.atomic import written
 from slotflow.conventions import to_ldc
 from slotflow.errors import InputError
-from slotflow.manifest import replace
 from slotflow.parameters import AMPLITUDE, DEC, F0, FDOT, IOTA, NAMES, PARAMETERS, RA
+from slotflow.provenance import SCHEMA, Provenance, attributes, difference
 from slotflow.results import Interval, Result, SourcePosterior, TileRecord, summarise
 
 if TYPE_CHECKING:
     import xarray as xr
 
+__all__ = [
+    "COLUMNS", "Provenance", "Written", "difference", "read_identity", "read_summary",
+    "to_datatree", "to_table", "write_csv", "write_netcdf", "write_table",
+]  # fmt: skip
+
 Float = NDArray[np.float64]
 
-SCHEMA: Final = 1
-PACKAGES: Final = ("arviz-base", "astropy", "numpy", "torch", "xarray")
+#: The last columns of the CSV file: what made it, the same in every row.
+CSV_PROVENANCE: Final = ("version", "seed", "t0", "input_sha256", "model_sha256", "command")
 MAX_BYTES: Final = 64 << 20  # of a table that is read again
 _TURN: Final = 2.0 * np.pi
 
@@ -49,31 +51,6 @@ COLUMNS: Final = (
 )
 
 
-class Provenance(NamedTuple):
-    """What made a result.
-
-    ``requested`` are the settings as the user gave them (None: the default); together with
-    the two checksums they say whether a result can stand for another run.
-    """
-
-    input: str
-    input_sha256: str
-    model: str
-    model_sha256: str
-    requested: Mapping[str, Any]
-    command: str
-
-    @property
-    def identity(self) -> str:
-        """Input, model and settings as one line of JSON."""
-        content = {
-            "input_sha256": self.input_sha256,
-            "model_sha256": self.model_sha256,
-            "settings": dict(self.requested),
-        }
-        return json.dumps(content, sort_keys=True)
-
-
 class Written(NamedTuple):
     """A result found on disk: its identity, its table and what came with it."""
 
@@ -82,38 +59,13 @@ class Written(NamedTuple):
     meta: Mapping[str, Any]
 
 
-def _attributes(result: Result, provenance: Provenance) -> dict[str, Any]:
-    """What both files say about themselves, plain types only."""
-    versions = {"slotflow": __version__}
-    versions |= {name: importlib.metadata.version(name) for name in PACKAGES}
-    return {
-        "schema": SCHEMA,
-        "software": "slotflow",
-        "versions": json.dumps(versions),
-        "identity": provenance.identity,
-        "input": provenance.input,
-        "input_sha256": provenance.input_sha256,
-        "model": provenance.model,
-        "model_sha256": provenance.model_sha256,
-        "command": provenance.command,
-        "seed": result.settings.seed,
-        "settings": json.dumps(asdict(result.settings)),
-        "observation": result.observation.model_dump_json(),
-        "t0": result.t0,
-        "seconds": json.dumps({name: round(value, 3) for name, value in result.seconds.items()}),
-        "notes": json.dumps(result.notes),
-        "conventions": "ICRS; f0 and phi0 at t0 (s since 2035-01-01T00:00:00 TCB);"
-        " phase 2 pi f0 t + pi fdot t^2 - phi0; psi over [0, pi), both images of"
-        " (psi + pi/2, phi0 + pi)",
-    }
-
-
 def to_datatree(result: Result, provenance: Provenance) -> "xr.DataTree":
     """Return the samples as ArviZ has them.
 
     Groups: ``posterior`` (the eight parameters over chain, draw, source), ``sample_stats``
-    (``log_q`` per draw; ``probability``, ``snr``, ``first_bin`` and ``slot`` per source) and
-    ``observed_data`` (the bands: first bin, frequencies, noise levels; not the series).
+    (``log_q`` per draw; ``probability``, ``snr``, ``first_bin`` and ``slot`` per source; ``q_k``
+    per band, where the result has it) and ``observed_data`` (the bands: first bin, frequencies,
+    noise levels; not the series).
     """
     import xarray as xr  # seconds to import, and not needed to show a result again
     from arviz_base import from_dict
@@ -147,7 +99,10 @@ def to_datatree(result: Result, provenance: Provenance) -> "xr.DataTree":
     for name, kind in (("probability", float), ("snr", float), ("first_bin", int), ("slot", int)):
         values = np.array([getattr(source, name) for source in sources], dtype=kind)
         stats[name] = xr.DataArray(values, dims="source")
-    tree.attrs.update(_attributes(result, provenance))
+    if result.q_k.size:
+        stats["q_k"] = xr.DataArray(result.q_k, dims=("tile", "count"))
+        stats["q_k"].attrs["description"] = "probability that a band holds 0, 1, ... sources"
+    tree.attrs.update(attributes(result, provenance))
     return tree
 
 
@@ -190,7 +145,7 @@ def to_table(result: Result, provenance: Provenance) -> Table:
         values = [getattr(source, name) for source in result.sources]
         table[name] = np.array(values, dtype=kind)
         table[name].info.description = description
-    table.meta.update(_attributes(result, provenance))
+    table.meta.update(attributes(result, provenance))
     return table
 
 
@@ -200,34 +155,40 @@ def write_netcdf(tree: "xr.DataTree", path: Path) -> None:
     Raises:
         InputError: the file cannot be written.
     """
-    temporary = _temporary(path)
-    try:
+    with written(path) as temporary:
         tree.to_netcdf(temporary, engine="h5netcdf")
-        replace(path, temporary)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_table(table: Table, path: Path) -> None:
-    """Write a result's table.
+    """Write a result's table as ECSV, with units, descriptions and what made it.
 
     Raises:
         InputError: the file cannot be written.
     """
-    temporary = _temporary(path)
-    try:
+    with written(path) as temporary:
         table.write(temporary, format="ascii.ecsv", overwrite=True)
-        replace(path, temporary)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def write_csv(table: Table, path: Path) -> None:
+    """Write a result's table as CSV: the header row, then one row a source.
+
+    The columns of the ECSV file, then :data:`CSV_PROVENANCE` in every row, since CSV has no
+    other place for it that all readers pass over. Numbers have all their digits.
+
+    Args:
+        table: from :func:`to_table`.
+        path: of the file.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    plain = table.copy()
+    plain["version"] = np.full(len(table), __version__)
+    for name in CSV_PROVENANCE[1:]:
+        value = table.meta[name]
+        plain[name] = np.full(len(table), value if isinstance(value, int | float) else str(value))
+    with written(path) as temporary:
+        plain.write(temporary, format="ascii.csv", overwrite=True)
 
 
 def read_summary(path: Path) -> Written:
@@ -291,28 +252,3 @@ def read_identity(path: Path) -> str | None:
     except (OSError, RuntimeError, ValueError):
         return None
     return value if isinstance(value, str) else None
-
-
-def difference(found: str, wanted: str) -> str:
-    """Say in a few words in what two identities differ, '' where they are equal."""
-    try:
-        a, b = json.loads(found), json.loads(wanted)
-        flat = [
-            {k: v for k, v in one.items() if k != "settings"} | dict(one["settings"])
-            for one in (a, b)
-        ]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return "unknown settings"
-    for name in sorted(flat[0].keys() | flat[1].keys()):
-        old, new = flat[0].get(name), flat[1].get(name)
-        if old != new:
-            if name.endswith("sha256"):
-                return f"another {name.removesuffix('_sha256')} (SHA-256 {str(old)[:12]})"
-            return f"{name} {_text(old)}, now {_text(new)}"
-    return ""
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "by default"
-    return f"{value:g}" if isinstance(value, float) and math.isfinite(value) else str(value)

@@ -16,6 +16,7 @@ from safetensors.torch import save
 
 from slotflow import __version__
 from slotflow.atomic import written
+from slotflow.calibration import Calibration
 from slotflow.components import SEARCH_VERSION
 from slotflow.config import Preset, parse_preset
 from slotflow.errors import InputError
@@ -35,12 +36,14 @@ class Model:
         network: the network, in evaluation mode.
         grid: the observation it was trained on, sampled for the component search.
         card: what is known about it: training, data, validation figures.
+        calibration: of the existence probabilities; the identity where none was fitted.
     """
 
     preset: Preset
     network: SlotFlow
     grid: ResponseGrid
     card: dict[str, Any] = field(default_factory=dict)
+    calibration: Calibration = field(default_factory=Calibration)
 
 
 def save_model(path: Path, model: Model) -> None:
@@ -61,6 +64,8 @@ def save_model(path: Path, model: Model) -> None:
         "grid": scalars,
         "card": model.card,
     }
+    if model.calibration != Calibration():
+        content["calibration"] = model.calibration.to_json()
     # through bytes, so that the file's mode is the user's own (save_file makes it private)
     whole = save(tensors, metadata={"slotflow": json.dumps(content)})
     with written(path) as temporary:
@@ -88,7 +93,8 @@ def load_model(path: Path) -> Model:
         version, search, scalars = content["format"], content["search"], content["grid"]
         preset = parse_preset(content["preset"], str(path))
         card = dict(content["card"])
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        calibration = Calibration.from_json(content.get("calibration", {}))
+    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: metadata: field missing or wrong: {error}") from error
     if version != FORMAT:
         raise InputError(f"{path}: format: expected {FORMAT}; got {version!r}")
@@ -102,7 +108,7 @@ def load_model(path: Path) -> Model:
     _check(path, network, tensors)
     network.load_state_dict(tensors)
     network.eval()
-    return Model(preset, network, _grid(path, arrays, scalars), card)
+    return Model(preset, network, _grid(path, arrays, scalars), card, calibration)
 
 
 def _check(path: Path, network: SlotFlow, tensors: dict[str, torch.Tensor]) -> None:

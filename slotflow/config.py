@@ -199,7 +199,7 @@ class ModelSettings(Settings):
     heads: int = Field(4, ge=1)
     neighbour_scale: float = Field(24.0, gt=0, description="bins over which pairs see each other")
     slots: int = Field(5, ge=1)
-    slot_attention: Literal["evidence-depletion", "vanilla"] = "evidence-depletion"
+    slot_attention: Literal["evidence-depletion", "sequential", "vanilla"] = "evidence-depletion"
     depletion: Literal["linear", "quadratic", "cubic", "binary"] = "quadratic"
     iterations: int = Field(3, ge=1)
     gamma: float = Field(3.0, ge=0)

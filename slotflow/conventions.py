@@ -76,6 +76,32 @@ def at_epoch(sources: Float, seconds: float) -> Float:
     return moved
 
 
+def rotate_sky(sources: Float, angle: float) -> Float:
+    """Return sources turned about the ecliptic pole: (S, 8).
+
+    The ecliptic longitude grows by ``angle``; psi, which counts from the equatorial north, turns
+    with the direction's own north. All else stays: f0 and phi0 refer to the barycentre. ra in
+    [0, 2 pi), psi in [0, pi). Volumes in (ra, sin dec, psi) are kept, so that a density over these
+    stays as it is.
+
+    Args:
+        sources: (S, 8) in the order of :data:`slotflow.parameters.PARAMETERS`.
+        angle: rad.
+
+    Raises:
+        ValueError: sources of another shape.
+    """
+    turned = _checked(sources).copy()
+    if angle == 0.0:
+        return turned
+    sine, cosine = np.sin(angle), np.cos(angle)
+    pole = np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0], [0.0, 0.0, 1.0]])
+    rotation = TO_ECLIPTIC.T @ pole @ TO_ECLIPTIC
+    turned[:, RA], turned[:, DEC], north = _rotate(turned[:, RA], turned[:, DEC], rotation)
+    turned[:, PSI] = wrap(turned[:, PSI] + north, np.pi)
+    return turned
+
+
 def to_ldc(sources: Float) -> dict[str, Float]:
     """Return LDC columns: (S, 8) -> {column: (S,)}, angles in radians.
 

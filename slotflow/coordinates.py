@@ -17,7 +17,8 @@ v     (psi - psi_ref(phi0)) / pi modulo 1
 psi_ref(phi0) is the polarisation that, for that phi0, gives the component's stronger
 circular amplitude its phase. (psi + pi/2, phi0 + pi), the same signal, has the same z[6]
 and the same v, so (z[6], v) lie on a plain torus: nothing is twisted and nothing doubled.
-The widths are the component's own, so z is of order one at every SNR, and a frequency
+Sampled amplitudes stay within a factor of 10^4 of the component's, more than any prior's range
+of SNR. The widths are the component's own, so z is of order one at every SNR, and a frequency
 posterior of 1e-4 of the band is resolved. float64 throughout. The coordinates are our
 choice; arXiv:2605.02323 names the symmetry and the auxiliary psi flow.
 """
@@ -31,6 +32,7 @@ from slotflow.parameters import FDOT_T2_PRIOR, LN_AMPLITUDE_RANGE
 
 FEATURES = 7
 _EDGE = 1e-9  # keeps logits finite
+_AMPLITUDE_REACH = 2.0 * LN_AMPLITUDE_RANGE
 _FDOT_LOW, _FDOT_HIGH = FDOT_T2_PRIOR
 
 
@@ -142,9 +144,10 @@ def from_local(z: Tensor, v: Tensor, reference: Tensor, bins: int) -> Tensor:
     half = torch.full_like(f_c, 0.5)
     position = bins * _unsquash(z[..., 0], f_c, f_s)
     unit = torch.special.ndtr(z[..., 1])
-    fdot = (_FDOT_LOW + (_FDOT_HIGH - _FDOT_LOW) * unit).clamp(_FDOT_LOW, _FDOT_HIGH)
+    fdot = _FDOT_LOW + (_FDOT_HIGH - _FDOT_LOW) * unit.clamp(_EDGE, 1.0 - _EDGE)
     cos_iota = 2.0 * _unsquash(z[..., 5], iota_c, iota_s) - 1.0
     offset = torch.sinh(z[..., 2].clamp(-9.0, 9.0)) / reference[..., 7]
+    offset = offset.clamp(-_AMPLITUDE_REACH, _AMPLITUDE_REACH)
     ln_amplitude = reference[..., 6] + offset - _norm_of_cos(cos_iota)
     turn = _unsquash(z[..., 3], half, ra_s) - 0.5
     ra = torch.remainder(reference[..., 1] + 2.0 * torch.pi * turn, 2.0 * torch.pi)

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from slotflow.batches import Tensors
 from slotflow.labels import from_local_units
 from slotflow.matching import assign
-from slotflow.metrics import chance_peak_overlap, covered, fair_crps, peak_overlap
+from slotflow.metrics import (
+    chance_peak_overlap,
+    cosine_overlap,
+    covered,
+    fair_crps,
+    peak_overlap,
+)
 from slotflow.model import Reading, SlotFlow, distinct_slots
 from slotflow.parameters import SCORED, to_scored
 from slotflow.response import Float
@@ -45,7 +51,7 @@ class Evaluation(NamedTuple):
 
     ``scores``; ``counts`` (B, 2) true and estimated numbers of sources; ``loud`` (B,) whether
     the band has sources and all are above SNR 10; ``overlap`` and ``chance`` the peak overlap
-    of the matched slots and its level for peaks anywhere.
+    of the matched slots and its level for peaks anywhere; ``cosine`` their cosine overlap.
     """
 
     scores: Scores
@@ -53,6 +59,7 @@ class Evaluation(NamedTuple):
     loud: NDArray[np.bool_]
     overlap: float
     chance: float
+    cosine: float
 
 
 def evaluate(
@@ -98,12 +105,14 @@ def evaluate(
     if several.any():
         slots = network.settings.slots
         chance = chance_peak_overlap(slots, tokens[several], number[several])
+    looked = np.concatenate(attention)[several]
     return Evaluation(
         Scores(*(np.concatenate(column) for column in zip(*parts, strict=True))),
         np.stack([number, np.concatenate(estimated)], axis=-1),
         (number > 0) & (quietest >= 10.0),
-        peak_overlap(np.concatenate(attention)[several], number[several]),
+        peak_overlap(looked, number[several]),
         chance,
+        cosine_overlap(looked, number[several]),
     )
 
 
@@ -206,6 +215,7 @@ def summary(result: Evaluation) -> dict[str, object]:
         "k_within_one_all_above_10": _mean(difference[result.loud] <= 1),
         "peak_overlap": round(result.overlap, 4),
         "peak_overlap_chance": round(result.chance, 4),
+        "cosine_overlap": round(result.cosine, 4),
     }
 
 

@@ -1,4 +1,4 @@
-"""Gaps in the data, as a mask that multiplies the series.
+"""Gaps in the data, as a mask that multiplies the series: of simulations and of users' files.
 
 Planned and random gaps (:class:`slotflow.config.GapSettings`), each tapered by half a cosine on
 both sides so that little leaks far. They are drawn from a seed, not stored: a training set
@@ -18,6 +18,7 @@ Complex = NDArray[np.complex128]
 
 GAP_STREAM: Final = 5
 MASK_SAMPLES: Final = 8192  # over the observation: 64 min in a year
+_SLAB: Final = 1 << 20  # samples of a series masked at a time
 _SUBSAMPLES: Final = 16  # of the mask, averaged, so that a gap need not start on a sample
 _DAY: Final = 86400.0
 _YEAR: Final = 365.25 * _DAY
@@ -76,6 +77,36 @@ def gap_mask(times: Float, spans: Float, taper: float) -> Float:
     if taper < 1.0:
         return np.asarray((distance > 0.0).astype(np.float64))
     return np.asarray(0.5 - 0.5 * np.cos(np.pi * np.clip(distance / taper, 0.0, 1.0)))
+
+
+def gap_spans(valid: NDArray[np.bool_], dt: float) -> Float:
+    """Return the gaps of a series: (G, 2), s since its start of the first and last sample missing.
+
+    Args:
+        valid: (N,) False where a sample is missing.
+        dt: time step, s.
+    """
+    edges = np.diff(np.concatenate([[True], valid, [True]]).astype(np.int8))
+    first, after = np.flatnonzero(edges < 0), np.flatnonzero(edges > 0)
+    return np.asarray(np.stack([first, after - 1], axis=-1) * float(dt), dtype=np.float64)
+
+
+def series_mask(valid: NDArray[np.bool_], dt: float, taper: float) -> Float:
+    """Return the mask of a series with missing samples: (N,), as :func:`gap_mask` has it.
+
+    Args:
+        valid: (N,) False where a sample is missing.
+        dt: time step, s.
+        taper: s before and after a gap over which the mask falls and rises.
+    """
+    spans = gap_spans(valid, dt)
+    mask = np.empty(valid.size)
+    for begin in range(0, valid.size, _SLAB):  # the times of all at once would be large
+        end = min(begin + _SLAB, valid.size)
+        times = np.arange(begin, end, dtype=np.float64)
+        times *= dt
+        mask[begin:end] = gap_mask(times, spans, taper)
+    return mask
 
 
 def band_mask(settings: ObservationSettings, seed: int, index: int) -> Float | None:

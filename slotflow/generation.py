@@ -13,6 +13,7 @@ import numpy as np
 import scipy.signal
 from numpy.typing import NDArray
 
+from slotflow.errors import InputError
 from slotflow.noise import total_psd
 
 Float = NDArray[np.float64]
@@ -58,3 +59,26 @@ def noise_deviation(tdi: Float, dt: float) -> dict[str, float]:
         ]
         result[generation] = float(np.mean(bands))
     return result
+
+
+def told_generation(label: str, tdi: Float, dt: float) -> str:
+    """Return the TDI generation that the noise fits, ``"1.5"`` or ``"2.0"``.
+
+    Args:
+        label: file and data set, for the message.
+        tdi: (3, N) X, Y, Z in fractional frequency.
+        dt: time step, s.
+
+    Raises:
+        InputError: it fits neither.
+    """
+    deviation = noise_deviation(tdi, dt)
+    best = min(deviation, key=deviation.__getitem__)
+    if not deviation[best] < TOLERANCE:
+        found = ", ".join(f"TDI {key}: {value:.2f}" for key, value in deviation.items())
+        raise InputError(
+            f"{label}: no attribute 'tdi_generation', and the noise fits"
+            f" neither TDI 1.5 nor 2 (mean |ln(measured / model)| {found}; below {TOLERANCE:.2f}"
+            " expected); fractional frequency is expected; set the attribute to '1.5' or '2.0'"
+        )
+    return best

@@ -7,8 +7,9 @@ from a user's file goes through here; each refusal is an InputError that names t
 object and the value.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,16 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slotflow.errors import InputError
+from slotflow.hdf5_checks import (
+    MAX_ATTRIBUTE_BYTES,
+    MAX_BYTES,
+    check_dtype,
+    check_signature,
+    check_size,
+    check_storage,
+    reason,
+)
 
-#: Filters that every HDF5 build of h5py brings: deflate, shuffle, fletcher32, LZF.
-FILTERS: Final = {1: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
-MAX_BYTES: Final = 2 << 30  # declared size of one data set
-MAX_CHUNK_BYTES: Final = 256 << 20  # one chunk, unpacked
-MAX_RATIO: Final = 1100  # declared to stored size; deflate cannot exceed 1032
-MAX_ATTRIBUTE_BYTES: Final = 64 << 10
-MAX_RANK: Final = 4
+MAX_TABLE_BYTES: Final = 5 << 30  # of several columns: t, X, Y, Z of a year at 0.25 s
 SLAB_BYTES: Final = 16 << 20  # read at a time
-_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 
 
 @contextmanager
@@ -37,40 +40,15 @@ def open_checked(path: str | Path) -> Iterator[h5py.File]:
         InputError: missing, not a file, not readable, not HDF5, or truncated.
     """
     path = Path(path)
-    _check_signature(path)
+    check_signature(path)
     try:
         file = h5py.File(path, "r", locking=False)
     except (OSError, RuntimeError, ValueError) as error:
         if "truncated" in str(error):
-            raise InputError(f"{path}: truncated HDF5 file ({_reason(error)})") from error
-        raise InputError(f"{path}: damaged HDF5 file ({_reason(error)})") from error
+            raise InputError(f"{path}: truncated HDF5 file ({reason(error)})") from error
+        raise InputError(f"{path}: damaged HDF5 file ({reason(error)})") from error
     with file:
         yield file
-
-
-def _check_signature(path: Path) -> None:
-    """Refuse what is not a readable file that begins like HDF5 (with or without a user block)."""
-    if not path.exists():
-        raise InputError(f"{path}: no such file")
-    if not path.is_file():
-        raise InputError(f"{path}: not a file")
-    try:
-        with path.open("rb") as stream:
-            size, offset = path.stat().st_size, 0
-            while offset < size:
-                stream.seek(offset)
-                if stream.read(len(_SIGNATURE)) == _SIGNATURE:
-                    return
-                offset = 512 if offset == 0 else 2 * offset
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    raise InputError(f"{path}: not an HDF5 file{' (it is empty)' if size == 0 else ''}")
-
-
-def _reason(error: BaseException) -> str:
-    """One line of an HDF5 error, short enough to show."""
-    text = " ".join(str(error).split())
-    return text if len(text) <= 160 else text[:157] + "..."
 
 
 def find(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset | None:
@@ -83,7 +61,7 @@ def find(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset | None:
     try:
         here: Any = file["/"]
     except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{file.filename}: damaged root group ({_reason(error)})") from error
+        raise InputError(f"{file.filename}: damaged root group ({reason(error)})") from error
     parts = [part for part in name.split("/") if part]
     for depth, part in enumerate(parts):
         where = "/".join(parts[: depth + 1])
@@ -102,7 +80,7 @@ def find(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset | None:
                 )
             here = here[part]
         except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{file.filename}: {where}: damaged ({_reason(error)})") from error
+            raise InputError(f"{file.filename}: {where}: damaged ({reason(error)})") from error
     if not isinstance(here, h5py.Group | h5py.Dataset):
         raise InputError(f"{file.filename}: {name}: neither a group nor a data set")
     return here
@@ -121,71 +99,12 @@ def check_dataset(file: h5py.File, name: str, max_bytes: int = MAX_BYTES) -> h5p
     if not isinstance(dataset, h5py.Dataset):
         raise InputError(f"{label}: a group where a data set is expected")
     try:
-        _check_storage(dataset, label)
-        _check_dtype(dataset.dtype, label)
-        _check_size(dataset, label, max_bytes)
+        check_storage(dataset, label)
+        check_dtype(dataset.dtype, label)
+        check_size(dataset, label, max_bytes)
     except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{label}: damaged or of a type unknown here ({_reason(error)})"
-        ) from error
+        raise InputError(f"{label}: damaged or of a type unknown here ({reason(error)})") from error
     return dataset
-
-
-def _check_storage(dataset: h5py.Dataset, label: str) -> None:
-    """Refuse data outside the file and filters that are not on the list."""
-    properties = dataset.id.get_create_plist()
-    if properties.get_layout() == h5py.h5d.VIRTUAL:
-        raise InputError(
-            f"{label}: a virtual data set, whose data lie in other files; copy them in"
-        )
-    if properties.get_external_count() > 0:
-        raise InputError(f"{label}: external storage, whose data lie in other files; copy them in")
-    for index in range(properties.get_nfilters()):
-        code = properties.get_filter(index)[0]
-        if code not in FILTERS:
-            allowed = ", ".join(FILTERS.values())
-            raise InputError(f"{label}: filter {code} is not supported (only {allowed})")
-
-
-def _check_dtype(dtype: np.dtype[Any], label: str) -> None:
-    """Allow real numbers, fixed-length bytes and compounds of them."""
-    fields = {label: dtype}
-    if dtype.fields is not None:
-        fields = {f"{label}, field {key!r}": value[0] for key, value in dtype.fields.items()}
-    for where, field in fields.items():
-        if field.kind not in "fiuS" or field.shape != ():
-            raise InputError(f"{where}: type {field} is not supported (real numbers only)")
-        if field.kind == "S" and field.itemsize > 1024:
-            raise InputError(f"{where}: {field.itemsize} bytes of text a row (at most 1024)")
-
-
-def _check_size(dataset: h5py.Dataset, label: str, max_bytes: int) -> None:
-    """Refuse sizes that are too large, or that were declared but never written."""
-    if dataset.shape is None:
-        raise InputError(f"{label}: holds no data (null data space)")
-    if len(dataset.shape) > MAX_RANK:
-        raise InputError(f"{label}: {len(dataset.shape)} dimensions (at most {MAX_RANK})")
-    declared = int(dataset.dtype.itemsize)
-    for length in dataset.shape:
-        declared *= int(length)
-    if declared == 0:
-        raise InputError(f"{label}: holds no data (shape {dataset.shape})")
-    if declared > max_bytes:
-        raise InputError(f"{label}: declares {declared} bytes (at most {max_bytes})")
-    if dataset.chunks is not None:
-        chunk = int(dataset.dtype.itemsize)
-        for length in dataset.chunks:
-            chunk *= int(length)
-        if chunk > MAX_CHUNK_BYTES:
-            raise InputError(f"{label}: a chunk of {chunk} bytes (at most {MAX_CHUNK_BYTES})")
-        pairs = zip(dataset.shape, dataset.chunks, strict=True)
-        expected = int(np.prod([-(-length // size) for length, size in pairs], dtype=object))
-        written = int(dataset.id.get_num_chunks())
-        if written < expected:
-            raise InputError(f"{label}: {expected - written} of {expected} chunks never written")
-    stored = int(dataset.id.get_storage_size())
-    if declared > MAX_RATIO * max(stored, 1):
-        raise InputError(f"{label}: declares {declared} bytes but stores {stored}")
 
 
 def read_dataset(
@@ -211,13 +130,114 @@ def read_dataset(
     if dataset.shape == ():
         return np.asarray(_read(source, (), label), dtype=dtype)
     out = np.empty(dataset.shape, dtype=dtype)
+    for rows in _slabs(dataset):
+        out[rows] = _read(source, rows, label)
+    return out
+
+
+def _slabs(dataset: h5py.Dataset) -> Iterator[slice]:
+    """Yield parts of the first axis that are small enough to be unpacked at once."""
     row_bytes = dataset.dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=np.int64))
     rows = max(1, SLAB_BYTES // max(row_bytes, 1))
     if dataset.chunks is not None:  # whole chunks, or each would be unpacked more than once
         rows = max(rows // dataset.chunks[0], 1) * dataset.chunks[0]
     for begin in range(0, dataset.shape[0], rows):
-        out[begin : begin + rows] = _read(source, slice(begin, begin + rows), label)
+        yield slice(begin, min(begin + rows, dataset.shape[0]))
+
+
+def read_columns(
+    file: h5py.File,
+    name: str,
+    fields: Sequence[str] | None = None,
+    max_bytes: int = MAX_TABLE_BYTES,
+) -> NDArray[np.float64]:
+    """Read columns of real numbers in one pass, each contiguous: (columns, N) float64.
+
+    Args:
+        file: from :func:`open_checked`.
+        name: a compound data set of shape (N,) or (N, 1), a plain one of shape (N, columns) or,
+            for one column, (N,).
+        fields: of a compound data set; None for a plain one.
+        max_bytes: largest declared size.
+
+    Raises:
+        InputError: as :func:`read_dataset`; another shape; or a column that is not floating
+            point.
+    """
+    dataset = check_dataset(file, name, max_bytes)
+    label = f"{file.filename}: {name}"
+    shape, known = dataset.shape, dataset.dtype.names or ()
+    for field in fields or ():
+        if field not in known:
+            have = ", ".join(known) or "none: not a compound type"
+            raise InputError(f"{label}: no field {field!r} (fields: {have})")
+        if (kind := dataset.dtype[field]).kind != "f":
+            raise InputError(f"{label}, field {field!r}: type {kind}; floating point expected")
+    if fields is None and dataset.dtype.kind != "f":
+        raise InputError(f"{label}: type {dataset.dtype}; floating point expected")
+    if fields is not None and not (len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)):
+        raise InputError(f"{label}: shape {shape}; (N,) or (N, 1) expected")
+    if fields is None and len(shape) not in (1, 2):
+        raise InputError(f"{label}: shape {shape}; (N,) or (N, columns) expected")
+    columns = len(fields) if fields is not None else (*shape, 1)[1]
+    out = np.empty((columns, shape[0]))
+    for rows in _slabs(dataset):
+        slab = _read(dataset, rows, label)
+        if fields is None:
+            out[:, rows] = slab.reshape(len(slab), columns).T
+        else:
+            for column, field in zip(out, fields, strict=True):
+                column[rows] = slab[field].reshape(-1)
     return out
+
+
+def read_rows(
+    file: h5py.File, name: str, rows: Sequence[int], max_bytes: int = MAX_BYTES
+) -> NDArray[Any]:
+    """Read single rows of a data set that is itself too long to be read.
+
+    Args:
+        file: from :func:`open_checked`.
+        name: the data set.
+        rows: indices along the first axis, within it.
+        max_bytes: largest declared size.
+
+    Raises:
+        InputError: as :func:`read_dataset`.
+    """
+    dataset = check_dataset(file, name, max_bytes)
+    label = f"{file.filename}: {name}"
+    return np.stack([np.asarray(_read(dataset, int(row), label)) for row in rows])
+
+
+def group_names(file: h5py.File, name: str, most: int = 64) -> tuple[str, ...]:
+    """Return the names in a group, at most so many, sorted; none where there is no such group.
+
+    Raises:
+        InputError: the object is refused by :func:`find`, or the group cannot be listed.
+    """
+    group = find(file, name)
+    if not isinstance(group, h5py.Group):
+        return ()
+    try:
+        return tuple(sorted(str(key) for key in islice(group, most)))
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{file.filename}: {name}: damaged ({reason(error)})") from error
+
+
+def holds_data(file: h5py.File, name: str) -> bool:
+    """Whether there is a data set of that name in which something was written.
+
+    Raises:
+        InputError: the object is refused by :func:`find`.
+    """
+    target = find(file, name)
+    if not isinstance(target, h5py.Dataset):
+        return False
+    try:
+        return int(target.id.get_storage_size()) > 0
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"{file.filename}: {name}: damaged ({reason(error)})") from error
 
 
 def _read(source: Any, selection: Any, label: str) -> Any:
@@ -225,7 +245,7 @@ def _read(source: Any, selection: Any, label: str) -> Any:
         return source[selection]
     except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{label}: cannot be read: truncated or damaged ({_reason(error)})"
+            f"{label}: cannot be read: truncated or damaged ({reason(error)})"
         ) from error
 
 
@@ -252,7 +272,7 @@ def read_attribute(file: h5py.File, name: str, attribute: str) -> str | float | 
             raise InputError(f"{label}: type {low.dtype} is not supported (text or a real number)")
         value = target.attrs[attribute]
     except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{label}: damaged ({_reason(error)})") from error
+        raise InputError(f"{label}: damaged ({reason(error)})") from error
     value = np.asarray(value).reshape(-1).tolist()[0]
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="replace")

@@ -4,7 +4,7 @@ Everything here is NumPy in float64. Angles have a ``period``: their distance is
 way round, min(|d|, period - |d|).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,61 @@ def ranks(draws: ArrayLike, truth: ArrayLike, period: float | None = None) -> ND
     return below
 
 
+def all_ranks(
+    draws: ArrayLike, truths: ArrayLike, periods: Sequence[float | None]
+) -> NDArray[np.int64]:
+    """Return the rank of every parameter, (n, d): :func:`ranks` column by column.
+
+    Args:
+        draws: (n, m, d).
+        truths: (n, d).
+        periods: d, None for parameters that are no angles.
+    """
+    x, y = joint(draws, truths, periods)
+    columns = [ranks(x[..., j], y[..., j], period) for j, period in enumerate(periods)]
+    return np.stack(columns, axis=-1)
+
+
+def joint(
+    draws: ArrayLike, truths: ArrayLike, periods: Sequence[float | None]
+) -> tuple[Float, Float]:
+    """Return draws (n, m, d) and truths (n, d) as float64, checked.
+
+    Raises:
+        ValueError: shapes that do not fit each other or the periods, or nothing to score.
+        NonFiniteError: draws or truths that are not finite.
+    """
+    x, y = np.asarray(draws, np.float64), np.asarray(truths, np.float64)
+    if x.ndim != 3 or y.shape != (x.shape[0], x.shape[2]) or len(periods) != x.shape[2]:
+        raise ValueError(
+            f"expected draws (n, m, d), truths (n, d) and d periods; got {x.shape}, {y.shape}"
+            f" and {len(periods)}"
+        )
+    if not x.size:
+        raise ValueError(f"draws: expected some; got shape {x.shape}")
+    if bad := int((~np.isfinite(x)).sum() + (~np.isfinite(y)).sum()):
+        raise NonFiniteError(f"{bad} of the draws and truths are not finite")
+    return x, y
+
+
+def embed(values: ArrayLike, periods: Sequence[float | None]) -> Float:
+    """Return points in a Euclidean space in which angles know no cut: (..., d) -> (..., e).
+
+    A parameter x of period p becomes p / (2 pi) (cos, sin)(2 pi x / p), a circle of circumference
+    p: small distances stay as they are, and the largest is p / pi.
+    """
+    x = np.asarray(values, np.float64)
+    columns = []
+    for j, period in enumerate(periods):
+        if period is None:
+            columns.append(x[..., j])
+        else:
+            radius = period / (2.0 * np.pi)
+            turn = x[..., j] / radius
+            columns += [radius * np.cos(turn), radius * np.sin(turn)]
+    return np.stack(columns, axis=-1)
+
+
 def covered(
     draws: ArrayLike, truth: ArrayLike, level: float, period: float | None = None
 ) -> NDArray[np.bool_]:
@@ -152,6 +207,28 @@ def peak_overlap(attention: ArrayLike, counts: ArrayLike) -> float:
         if k > 1
     ]
     return float(np.mean(shared)) if shared else 0.0
+
+
+def cosine_overlap(attention: ArrayLike, counts: ArrayLike) -> float:
+    """Return the mean over samples of the largest cosine between two active slots' attention.
+
+    Samples and active slots as in :func:`peak_overlap` (arXiv:2605.02323, definition 1). 0 if
+    there is no such sample; a slot that attends to nothing overlaps with none.
+
+    Args:
+        attention: (B, S, L).
+        counts: (B,) true numbers of sources K.
+    """
+    alpha = np.asarray(attention, np.float64)
+    active = np.minimum(np.asarray(counts), alpha.shape[-2])
+    norm = np.linalg.norm(alpha, axis=-1, keepdims=True)
+    alpha = alpha / np.where(norm > 0.0, norm, 1.0)
+    largest = []
+    for rows, k in zip(alpha, active.tolist(), strict=True):
+        if k > 1:
+            cosine = rows[:k] @ rows[:k].T
+            largest.append(float(cosine[~np.eye(k, dtype=bool)].max()))
+    return float(np.mean(largest)) if largest else 0.0
 
 
 def chance_peak_overlap(

@@ -18,7 +18,7 @@ from slotflow.context import (
 from slotflow.coordinates import FEATURES, from_local, to_local
 from slotflow.encoder import Encoder
 from slotflow.flow import ConditionalFlow, PsiFlow
-from slotflow.slots import EvidenceDepletion, SlotOutput, VanillaSlotAttention
+from slotflow.slots import KINDS, SlotOutput
 from slotflow.tokens import TOKEN_WIDTH
 from slotflow.twostage import flow_cost
 
@@ -132,9 +132,7 @@ class SlotFlow(nn.Module):
             "epsilon": settings.epsilon,
             "learned_starts": settings.learned_starts,
         }
-        depletes = settings.slot_attention == "evidence-depletion"
-        kind = EvidenceDepletion if depletes else VanillaSlotAttention
-        self.slots = kind(**arguments)  # type: ignore[arg-type]
+        self.slots = KINDS[settings.slot_attention](**arguments)  # type: ignore[arg-type]
         self.context = ContextNet(settings)
         self.flow = ConditionalFlow(
             FEATURES, settings.context, settings.flow_layers, settings.flow_bins,

@@ -1,51 +1,50 @@
 """A year of data in, a posterior for each source out.
 
-The trained range is tiled into bands (:mod:`slotflow.bands`); each is whitened, searched for
-components and read by the network, exactly as in training; each slot that holds a source
-gives samples of its eight parameters. Sources that two neighbouring bands report are merged.
+The trained range is tiled into bands (:mod:`slotflow.bands`), which are read in batches
+(:mod:`slotflow.inference`), in this process or in several. What two neighbouring bands both
+report is merged (:mod:`slotflow.merging`). Batches that are done can be kept in a folder, from
+which an interrupted run goes on (:mod:`slotflow.resume`).
 """
 
+import json
+import multiprocessing
+import signal
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from slotflow.assumptions import check_level, check_orbit, noise_notes
-from slotflow.bands import Spectrum, Tile, level, spectrum, tiles, trained_range, whiten
+from slotflow.assumptions import gap_notes, map_orbit, noise_notes
+from slotflow.bands import Tile, spectrum, tiles, trained_range
 from slotflow.checkpoint import Model
-from slotflow.components import ComponentSearch
-from slotflow.errors import InputError, NonFiniteError
-from slotflow.model import Reading, TokenBatch, distinct_slots
-from slotflow.noise import standard_psd
-from slotflow.parameters import AMPLITUDE, F0, PARAMETERS, other_image, wrap
+from slotflow.conventions import rotate_sky
+from slotflow.errors import InputError
+from slotflow.inference import BandReader
+from slotflow.merging import Candidate, Comparison, merge
+from slotflow.noise import ARM_LENGTH
+from slotflow.processes import environment
 from slotflow.readers import Observation
+from slotflow.response import ResponseGrid
 from slotflow.results import (
+    BandOutcome,
+    BandView,
     PosteriorSettings,
     Psd,
     Result,
     SourcePosterior,
-    TileRecord,
 )
-from slotflow.tokencache import band_sigma, from_local_units, window_edges
-from slotflow.tokens import BandTokens, band_tokens
+from slotflow.resume import Partial
+from slotflow.whitening import Whitening, check_psd, reach, whitening_notes
 
 Float = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
-BATCH: Final = 64  # bands the network reads at a time
-MARGIN_BINS: Final = 1.0  # beyond a tile's edge, where the neighbour may see the same source
-MERGE_BINS: Final = 1.0
-MERGE_MASS: Final = 0.99  # of each posterior, within which two must overlap to be one
-
-
-class _Candidate(NamedTuple):
-    source: SourcePosterior
-    tile: int
-    inside: bool  # its median frequency is the tile's own
+BATCH: Final = 16  # bands at a time: what is in memory at once, and what an interruption loses
 
 
 def posterior(
@@ -58,6 +57,9 @@ def posterior(
     seed: int = 0,
     psd: Psd = "data",
     min_probability: float = 0.5,
+    processes: int = 1,
+    keep_bands: bool = False,
+    partial: Partial | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Find the sources of an observation and their posteriors.
@@ -70,9 +72,15 @@ def posterior(
         samples: draws a source.
         seed: of the draws; those of a slot depend on the seed, its band and its index alone.
         psd: ``"data"``: the model's density times one level a channel, estimated from each
-            band, as in training; ``"model"``: the model's density as it is.
+            band, as in training; ``"running"``: likewise, with the shape by a running median of
+            the data; ``"model"``: the model's density as it is; else the path of a table of the
+            total density, taken as it is (:class:`slotflow.whitening.Whitening`).
         min_probability: of existence, below which a slot is not reported.
-        progress: called with (bands searched, bands in all).
+        processes: that read bands; the result does not depend on it.
+        keep_bands: whether the result has the bands as the network saw them.
+        partial: where batches that are done are kept, and found again. The caller removes it
+            once the result is safe.
+        progress: called with (bands done, bands in all).
 
     Raises:
         InputError: data that the model cannot use (an empty channel, say), frequencies outside
@@ -84,33 +92,48 @@ def posterior(
     duration = preset.observation.duration
     lowest, highest = trained_range(preset.prior, duration)
     settings = PosteriorSettings(
-        lowest if fmin is None else fmin, highest if fmax is None else fmax, samples, seed, psd,
-        min_probability,
+        lowest if fmin is None else fmin, highest if fmax is None else fmax, samples, seed,
+        str(psd), min_probability,
     )  # fmt: skip
     _check_numbers(settings)
-    notes = check_orbit(observation, model)
+    orbit = map_orbit(observation, model)
     plan = tiles(settings.fmin, settings.fmax, preset.prior, duration)
-    reach = (plan[-1].first_bin + preset.prior.bins) / duration
-    transformed = spectrum(observation, duration, preset.observation.tukey, reach)
-    searched_from = time.perf_counter()
-    found = list(_search(transformed, model, plan, psd, observation.path, progress))
-    measured = np.array([one.measured for one in found])
+    top = (plan[-1].first_bin + preset.prior.bins) / duration
+    needed = reach(preset, settings.psd, top, 0.5 / observation.dt)
+    transformed = spectrum(
+        observation, duration, preset.observation.tukey, needed, preset.observation.gaps
+    )
+    arm = observation.orbit_parameters.get("L", ARM_LENGTH)
+    whitening = Whitening(
+        transformed, preset, settings.psd, observation.path,
+        arm if observation.generation == "2.0" else None,
+    )  # fmt: skip
+    reader = BandReader(model, whitening, settings, keep_bands)
     read_from = time.perf_counter()
-    candidates, records = _read(model, plan, found, settings)
-    end = time.perf_counter()
+    outcomes = _read_all(reader, plan, processes, partial, progress)
+    merge_from = time.perf_counter()
+    sources = _turned(_merged(plan, outcomes, settings, model.grid), orbit.rotation)
+    measured = np.array([outcome.measured for outcome in outcomes])
     return Result(
-        sources=_merge(candidates, duration),
-        tiles=tuple(records),
+        sources=sources,
+        tiles=tuple(outcome.record for outcome in outcomes),
         settings=settings,
         observation=preset.observation,
         t0=observation.t0,
-        notes=(*notes, *transformed.notes, *noise_notes(observation.path, plan, measured, psd)),
+        notes=(
+            *orbit.notes, *transformed.notes, *gap_notes(transformed, model),
+            *whitening_notes(settings.psd),
+            *noise_notes(observation.path, plan, measured, settings.psd),
+        ),
         seconds={
-            "transform": searched_from - started,
-            "search": read_from - searched_from,
-            "network": end - read_from,
+            "transform": read_from - started,
+            **_shares(reader.seconds, merge_from - read_from),
+            "merging": time.perf_counter() - merge_from,
         },
-    )
+        q_k=np.stack([outcome.q_k for outcome in outcomes]),
+        views=_views(outcomes, sources),
+        rotation=orbit.rotation,
+    )  # fmt: skip
 
 
 def _check_numbers(settings: PosteriorSettings) -> None:
@@ -118,138 +141,145 @@ def _check_numbers(settings: PosteriorSettings) -> None:
         raise InputError(f"samples: expected at least 1; got {settings.samples}")
     if settings.seed < 0:
         raise InputError(f"seed: expected 0 or more; got {settings.seed}")
-    if settings.psd not in ("data", "model"):
-        raise InputError(f"psd: expected 'data' or 'model'; got {settings.psd!r}")
     if not 0.0 <= settings.min_probability <= 1.0:
         raise InputError(f"min_probability: expected 0 to 1; got {settings.min_probability}")
+    check_psd(settings.psd)
 
 
-class _Searched(NamedTuple):
-    tokens: BandTokens
-    level: Float  # (2,) by which the search went
-    snr: Float  # (components,)
-    measured: Float  # (2,) of A and E with all that is in them, over the model's density
-    data: NDArray[np.complex64] | None  # (3, K) whitened, where the network looks at it
+class _Batch(NamedTuple):
+    number: int
+    tiles: Sequence[Tile]
+
+    @property
+    def first_bins(self) -> list[int]:
+        return [tile.first_bin for tile in self.tiles]
 
 
-def _search(
-    transformed: Spectrum, model: Model, plan: list[Tile], psd: Psd, path: Path,
+def _read_all(
+    reader: BandReader, plan: Sequence[Tile], processes: int, partial: Partial | None,
     progress: Progress | None,
-) -> Iterator[_Searched]:  # fmt: skip
-    """Whiten and search each band, as the training set's were.
+) -> list[BandOutcome]:  # fmt: skip
+    """Read the bands that are not there from an earlier run."""
+    batches = [_Batch(i, plan[at : at + BATCH]) for i, at in enumerate(range(0, len(plan), BATCH))]
+    found: dict[int, list[BandOutcome]] = {}
+    if partial is not None:
+        partial.open(json.dumps([BATCH, reader.keep_bands]))
+        for batch in batches:
+            outcomes = partial.load(batch.number, batch.first_bins)
+            if outcomes is not None:
+                found[batch.number] = outcomes
+    missing = [batch for batch in batches if batch.number not in found]
+    done = len(plan) - sum(len(batch.tiles) for batch in missing)
 
-    Raises:
-        InputError: a channel without noise, or with numbers too large.
-    """
-    ours, prior = model.preset.observation, model.preset.prior
-    duration = ours.duration
-    search = ComponentSearch(model.grid, model.preset.components)
-    known = np.ones(2) if psd == "model" else None
-    for done, tile in enumerate(plan):
-        first = tile.first_bin
-        frequency = (first + np.arange(prior.bins)) / duration
-        density = standard_psd(frequency, ours)
-        with np.errstate(over="ignore", invalid="ignore"):  # check_level says it better
-            band = whiten(transformed.band(first, prior.bins).data, density, duration, ours.tukey)
-            measured = level(band[:2])
-        check_level(path, measured, frequency)
-        found = search(band, first, band_sigma(ours, first, prior.bins), known)
-        tokens = band_tokens(
-            found, first, prior.bins, duration, window_edges(first, prior, duration),
-            model.preset.components.max_components,
-        )  # fmt: skip
-        snr = np.sqrt(2.0 * np.maximum(found.components["f_statistic"], 0.0))
-        data = band if model.network.needs_data else None
-        yield _Searched(tokens, found.level, snr, measured, data)
+    def advance(bands: int) -> None:
+        nonlocal done
+        done += bands
         if progress is not None:
-            progress(done + 1, len(plan))
+            progress(done, len(plan))
+
+    advance(0)
+    run = _by_processes if min(processes, len(missing)) > 1 else _here
+    for batch, outcomes in run(reader, missing, processes, advance):
+        if partial is not None:
+            partial.save(batch.number, outcomes)
+        found[batch.number] = outcomes
+    return [outcome for batch in batches for outcome in found[batch.number]]
 
 
-def _read(
-    model: Model, plan: list[Tile], found: list[_Searched], settings: PosteriorSettings
-) -> tuple[list[_Candidate], list[TileRecord]]:
-    """Let the network read the bands; sample every slot that is likely to hold a source."""
-    candidates: list[_Candidate] = []
-    records: list[TileRecord] = []
-    for start in range(0, len(plan), BATCH):
-        part = [one.tokens for one in found[start : start + BATCH]]
-        columns = (torch.from_numpy(np.stack(column)) for column in zip(*part, strict=True))
-        data = [one.data for one in found[start : start + BATCH] if one.data is not None]
-        bands = torch.from_numpy(np.stack(data)) if data else None
-        with torch.no_grad():
-            reading = model.network.read(TokenBatch(*columns)._replace(data=bands))
-        probability = torch.sigmoid(reading.existence.double()).numpy()
-        distinct = distinct_slots(reading).numpy()
-        probability = np.where(distinct, probability, 0.0)
-        for row in range(len(part)):
-            number = start + row
-            tile, searched = plan[number], found[number]
-            level_a, level_e = map(float, searched.level)
-            expected = float(probability[row].sum())
-            records.append(TileRecord(*tile, level_a, level_e, len(searched.snr), expected))
-            likely = probability[row] >= settings.min_probability
-            for slot in np.flatnonzero(likely & distinct[row]):
-                if not len(searched.snr):
-                    continue  # nothing to measure a source from
-                source = _sample(
-                    model, reading, row, int(slot), tile.first_bin, settings,
-                    float(probability[row, slot]), searched.snr,
-                )  # fmt: skip
-                margin = MARGIN_BINS / model.preset.observation.duration
-                if tile.low - margin <= source.f0 < tile.high + margin:
-                    candidates.append(_Candidate(source, number, tile.low <= source.f0 < tile.high))
-    return candidates, records
+_Advance = Callable[[int], None]
+_Done = Iterator[tuple[_Batch, list[BandOutcome]]]
 
 
-def _sample(
-    model: Model, reading: Reading, row: int, slot: int, first_bin: int,
-    settings: PosteriorSettings, probability: float, snr: Float,
-) -> SourcePosterior:  # fmt: skip
-    """Draw one slot's posterior with a generator of its own."""
-    entropy = np.random.SeedSequence([settings.seed, first_bin, slot])
-    generator = torch.Generator().manual_seed(int(entropy.generate_state(1, np.uint64)[0] >> 1))
-    at = (slice(row, row + 1), slot)
-    with torch.no_grad():
-        local, log_q = model.network.sample(
-            reading.context[at], reading.reference[at], settings.samples, generator
+def _here(reader: BandReader, batches: Sequence[_Batch], _: int, advance: _Advance) -> _Done:
+    """Read the batches one after another in this process."""
+    for batch in batches:
+        outcomes = []
+        for outcome in reader(batch.tiles):
+            outcomes.append(outcome)
+            advance(1)
+        yield batch, outcomes
+
+
+def _by_processes(
+    reader: BandReader, batches: Sequence[_Batch], processes: int, advance: _Advance
+) -> _Done:
+    """Read the batches in processes that are started for it; in whatever order they are done."""
+    # BLAS and numba read these when they are loaded: their threads would fight for the cores
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+    context = multiprocessing.get_context("spawn")
+    with (
+        environment(dict.fromkeys(names, "1")),
+        ProcessPoolExecutor(min(processes, len(batches)), context, _start, (reader,)) as pool,
+    ):
+        jobs = {pool.submit(_work, batch.tiles): batch for batch in batches}
+        try:
+            for job in as_completed(jobs):
+                outcomes, seconds = job.result()
+                for name, value in seconds.items():
+                    reader.seconds[name] += value
+                advance(len(outcomes))
+                yield jobs[job], outcomes
+        except BaseException:  # an interruption, too: what has not begun is not waited for
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+_reader: BandReader | None = None
+
+
+def _start(reader: BandReader) -> None:
+    global _reader  # one search, with its banks, for the life of the process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interruption is the parent's affair
+    torch.set_num_threads(1)
+    _reader = reader
+
+
+def _work(batch: Sequence[Tile]) -> tuple[list[BandOutcome], dict[str, float]]:
+    if _reader is None:
+        raise RuntimeError("the process was not started")
+    before = dict(_reader.seconds)
+    outcomes = list(_reader(batch))
+    return outcomes, {name: value - before[name] for name, value in _reader.seconds.items()}
+
+
+def _shares(seconds: Mapping[str, float], wall: float) -> dict[str, float]:
+    """Return the parts' time, scaled where several processes spent more than went by."""
+    scale = min(1.0, wall / max(sum(seconds.values()), 1e-9))
+    return {name: value * scale for name, value in seconds.items()}
+
+
+def _merged(
+    plan: Sequence[Tile], outcomes: Sequence[BandOutcome], settings: PosteriorSettings,
+    grid: ResponseGrid,
+) -> tuple[SourcePosterior, ...]:  # fmt: skip
+    """Return each source once, of those whose median frequency was asked for."""
+    candidates = [
+        Candidate(source, number, tile.low <= source.f0 < tile.high)
+        for number, (tile, outcome) in enumerate(zip(plan, outcomes, strict=True))
+        for source in outcome.sources
+    ]
+    merged = merge(candidates, Comparison(grid))
+    return tuple(source for source in merged if settings.fmin <= source.f0 <= settings.fmax)
+
+
+def _turned(sources: tuple[SourcePosterior, ...], rotation: float) -> tuple[SourcePosterior, ...]:
+    """Return the sources under the sky of the data's orbit; densities stay as they are."""
+    if rotation == 0.0:
+        return sources
+    return tuple(replace(one, samples=rotate_sky(one.samples, rotation)) for one in sources)
+
+
+def _views(
+    outcomes: Sequence[BandOutcome], sources: Sequence[SourcePosterior]
+) -> dict[int, BandView]:
+    """Return the bands as the network saw them, where they were kept, with their sources."""
+    return {
+        outcome.record.first_bin: replace(
+            outcome.view,
+            sources=tuple(
+                i for i, s in enumerate(sources) if s.first_bin == outcome.record.first_bin
+            ),
         )
-    duration = model.preset.observation.duration
-    samples = from_local_units(local[0].numpy(), first_bin, duration)
-    density = log_q[0].numpy().astype(np.float64) - np.log(2.0)
-    if not (np.isfinite(samples).all() and np.isfinite(density).all()):
-        raise NonFiniteError(f"band from bin {first_bin}, slot {slot}: samples are not finite")
-    other = torch.rand(settings.samples, generator=generator).numpy() < 0.5
-    samples[other] = other_image(samples[other])
-    for index, parameter in enumerate(PARAMETERS):
-        if parameter.period is not None:
-            samples[:, index] = wrap(samples[:, index], parameter.period)
-    chosen = int(reading.choice[row, slot])
-    return SourcePosterior(samples, density, probability, first_bin, slot, float(snr[chosen]))
-
-
-def _merge(candidates: list[_Candidate], duration: float) -> tuple[SourcePosterior, ...]:
-    """Report each source once, from the tile its frequency belongs to.
-
-    Of two from neighbouring tiles that are the same source, the one inside its own tile stays,
-    else the more probable. What lies outside its own tile stays only where the neighbour saw
-    the same source and put it outside, too.
-    """
-    ranked = sorted(candidates, key=lambda c: (c.inside, c.source.probability), reverse=True)
-    kept: list[_Candidate] = []
-    for one in ranked:
-        if any(_same(one, other, duration) for other in kept):
-            continue
-        confirmed = any(_same(one, other, duration) for other in candidates)
-        if one.inside or confirmed:
-            kept.append(one)
-    return tuple(sorted((c.source for c in kept), key=lambda source: source.f0))
-
-
-def _same(one: _Candidate, other: _Candidate, duration: float) -> bool:
-    """Whether two candidates of neighbouring tiles are one source."""
-    if abs(one.tile - other.tile) != 1:
-        return False
-    if abs(one.source.f0 - other.source.f0) * duration >= MERGE_BINS:
-        return False
-    a, b = one.source.interval(MERGE_MASS), other.source.interval(MERGE_MASS)
-    return all(a.lower[i] <= b.upper[i] and b.lower[i] <= a.upper[i] for i in (F0, AMPLITUDE))
+        for outcome in outcomes
+        if outcome.view is not None
+    }

@@ -1,12 +1,13 @@
-"""Reading what users bring: TDI time series in the layout of LDC2 Sangria.
+"""Reading what users bring: TDI time series in the layouts of LDC and Mojito files.
 
-``obs/tdi`` is one compound data set with the fields ``t, X, Y, Z``, of shape (N,) or (N, 1).
-Files that ``slotflow simulate --observation`` writes have the same layout, say in attributes
-what Sangria leaves open (TDI generation, orbit), and hold the true sources in ``truth``.
+The layout is told from the content: ``obs/tdi`` (LDC2 Sangria and Spritz, and what ``slotflow
+simulate --observation`` writes), ``H5LISA/PreProcess/TDIdata`` (LDC1 Radler) or ``tdis`` (Mojito
+L1). Each layout's reader (:mod:`slotflow.read_ldc`, :mod:`slotflow.read_mojito`) finds the
+series; the checks and what the attributes say are common.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,18 +16,44 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from slotflow.channels import aet_to_xyz
 from slotflow.conventions import ORBIT_PARAMETERS
 from slotflow.errors import InputError
-from slotflow.generation import TOLERANCE, noise_deviation
-from slotflow.hdf5 import find, open_checked, read_attribute, read_dataset
+from slotflow.gaps import series_mask
+from slotflow.generation import told_generation
+from slotflow.hdf5 import find, group_names, open_checked, read_attribute, read_dataset
+from slotflow.read_checks import (
+    MIN_SAMPLES,
+    Bool,
+    OrbitTrack,
+    Series,
+    check_constant,
+    take_gaps,
+)
+from slotflow.read_ldc import RADLER, TDI, read_ldc, read_radler
+from slotflow.read_mojito import GROUP, read_mojito
+
+__all__ = [
+    "FORMS", "MIN_SAMPLES", "TDI", "TRUTH", "Observation", "OrbitTrack", "Truth",
+    "read_observation", "read_truth",
+]  # fmt: skip
 
 Float = NDArray[np.float64]
 
-TDI: Final = "obs/tdi"
-FIELDS: Final = ("t", "X", "Y", "Z")
 TRUTH: Final = "truth"
 GENERATIONS: Final = {"1.5": "1.5", "2.0": "2.0", "2": "2.0"}
-MIN_SAMPLES: Final = 1024
+TAPER: Final = 6 * 3600.0  # s, around gaps, where the generation is told from the noise
+_SLAB: Final = 1 << 20  # samples turned from A, E, T to X, Y, Z at a time
+
+#: What each form's file must hold, and how it is read.
+_READERS: Final[Mapping[str, tuple[str, Callable[[h5py.File], Series]]]] = {
+    "sangria": (TDI, read_ldc),
+    "spritz": (TDI, read_ldc),
+    "radler": (RADLER, read_radler),
+    "mojito": (GROUP, read_mojito),
+}
+#: The forms that :func:`read_observation` can be told.
+FORMS: Final = tuple(_READERS)
 
 
 @dataclass(frozen=True)
@@ -34,16 +61,21 @@ class Observation:
     """A TDI time series, checked: finite, uniformly sampled, not constant.
 
     Attributes:
-        tdi: (3, N) float64: X, Y, Z in fractional frequency.
+        tdi: (3, N) float64: X, Y, Z in fractional frequency; zero in gaps.
         dt: time step, s.
         t0: time of the first sample, s since 2035-01-01T00:00:00 TCB (as the file says; where
             it says nothing, the file's own time of the first sample).
         generation: ``"1.5"`` or ``"2.0"``.
-        generation_from: ``"attribute"`` or ``"noise"``: where the generation is from.
+        generation_from: ``"attribute"``, ``"layout"`` or ``"noise"``: where the generation is
+            from.
         path: the file.
         orbit: name of the orbit, None where the file does not say.
         orbit_parameters: the orbit's parameters as far as the file says.
+        track: the spacecraft's positions, where the file has them.
         start: the file's own time of the first sample, s.
+        layout: ``"sangria"``, ``"spritz"``, ``"radler"`` or ``"mojito"``.
+        valid: (N,) False in gaps; None where there are none.
+        notes: what the user should know, one line each.
     """
 
     tdi: Float
@@ -55,11 +87,20 @@ class Observation:
     start: float = 0.0
     generation_from: str = "attribute"
     orbit_parameters: Mapping[str, float] = field(default_factory=dict)
+    layout: str = "sangria"
+    valid: Bool | None = None
+    track: OrbitTrack | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def duration(self) -> float:
         """Length of the series, s."""
         return float(self.tdi.shape[1] * self.dt)
+
+    @property
+    def gap_fraction(self) -> float:
+        """Share of the samples that lie in gaps."""
+        return 0.0 if self.valid is None else float(1.0 - self.valid.mean())
 
 
 @dataclass(frozen=True)
@@ -77,50 +118,163 @@ class Truth:
     snr: Float
 
 
-def read_observation(path: str | Path) -> Observation:
-    """Read and check an observation in the Sangria layout.
+def read_observation(path: str | Path, form: str | None = None) -> Observation:
+    """Read and check an observation.
 
-    The TDI generation is the attribute ``tdi_generation`` of ``obs/tdi``, ``obs`` or the file;
-    where there is none, it is told from the noise level.
+    The TDI generation is that of the layout (Mojito) or the attribute ``tdi_generation`` of the
+    data set, its group or the file; where there is none, it is told from the noise level.
+
+    Args:
+        path: the file.
+        form: the layout, one of :data:`FORMS`; told from the content where None. Sangria and
+            Spritz are one layout.
 
     Raises:
-        InputError: missing, not HDF5, truncated, no TDI, wrong shape or type, not finite (how
-            many and where first), gaps or non-uniform times, a constant channel, or a TDI
-            generation that can neither be read nor told.
+        InputError: missing, not HDF5, truncated, no TDI or not in the form given, wrong shape or
+            type, not finite outside gaps (how many and where first), half of the data in gaps,
+            non-uniform times, a constant channel, no laser frequency (Mojito), or a TDI
+            generation that can neither be read nor told, or is contradictory.
     """
     path = Path(path)
+    if form is not None and form not in FORMS:
+        raise InputError(f"format: {form!r}; one of {', '.join(FORMS)} expected")
     with open_checked(path) as file:
-        columns = {name: _column(file, name) for name in FIELDS}
-        attributes = {
-            name: _attribute(file, name)
-            for name in ("tdi_generation", "t0", "orbit", *(f"orbit_{p}" for p in ORBIT_PARAMETERS))
-        }
-    _check_finite(path, columns)
-    dt = _time_step(path, columns["t"])
-    for name in FIELDS[1:]:
-        if np.ptp(columns[name]) == 0.0:
+        layout = form or _detected(file)
+        if find(file, _READERS[layout][0]) is None:
             raise InputError(
-                f"{path}: {TDI}, field {name!r}: constant ({columns[name][0]:g} in all samples)"
+                f"{path}: not in the format {layout!r}: {_READERS[layout][0]} is absent;"
+                f" {_held(file)}"
             )
-    tdi = np.stack([columns[name] for name in FIELDS[1:]])
-    start = float(columns["t"][0])
-    generation, origin = _generation(path, attributes["tdi_generation"], tdi, dt)
-    orbit = attributes["orbit"]
+        series = _READERS[layout][1](file)
+        attributes = _attributes(file, series)
+        generation = _declared_generation(file, series)
+    valid = take_gaps(path, series)
+    check_constant(path, series, valid)
+    if series.aet:
+        for begin in range(0, series.tdi.shape[1], _SLAB):
+            part = slice(begin, begin + _SLAB)
+            series.tdi[:, part] = aet_to_xyz(series.tdi[:, part])
+    found = generation or (_told_generation(path, series, valid), "noise")
+    if form == "spritz" and found[0] != "2.0":
+        raise InputError(f"{path}: not in the format 'spritz', which holds TDI 2: TDI {found[0]}")
+    orbit = attributes.get("orbit")
     return Observation(
-        tdi=tdi,
-        dt=dt,
-        t0=_number(path, "t0", attributes["t0"], default=start),
-        generation=generation,
-        generation_from=origin,
+        tdi=series.tdi,
+        dt=series.dt,
+        t0=_number(path, "t0", attributes.get("t0"), default=series.start),
+        generation=found[0],
+        generation_from=found[1],
         path=path,
         orbit=None if orbit is None else str(orbit),
-        start=start,
+        start=series.start,
         orbit_parameters={
             name: _number(path, f"orbit_{name}", value)
             for name in ORBIT_PARAMETERS
-            if (value := attributes[f"orbit_{name}"]) is not None
+            if (value := attributes.get(f"orbit_{name}")) is not None
         },
+        layout="spritz" if form == "spritz" else series.layout,
+        valid=valid,
+        track=series.track,
+        notes=(*series.notes, *_notes(path, found)),
     )
+
+
+def _detected(file: h5py.File) -> str:
+    """Return the layout of a file by what it holds.
+
+    Raises:
+        InputError: none of them, or more than one.
+    """
+    places = {TDI: "sangria", RADLER: "radler", GROUP: "mojito"}
+    found = [place for place in places if find(file, place) is not None]
+    if len(found) > 1:
+        raise InputError(
+            f"{file.filename}: holds {' and '.join(found)}: say which is meant by its format,"
+            f" {' or '.join(places[place] for place in found)}"
+        )
+    if not found:
+        raise InputError(
+            f"{file.filename}: no TDI data: {TDI} (LDC Sangria, Spritz), {RADLER} (Radler) and"
+            f" {GROUP} (Mojito L1) are absent; {_held(file)}"
+        )
+    return places[found[0]]
+
+
+def _held(file: h5py.File) -> str:
+    """Say what a file holds, in few words."""
+    names = group_names(file, "/", 8)
+    empty = {"obs", "H5LISA", "tdis"}
+    held = [
+        f"{name} (empty)" if name in empty and not group_names(file, name) else name
+        for name in names
+    ]
+    return f"the file holds {', '.join(held) or 'nothing'}"
+
+
+def _attributes(file: h5py.File, series: Series) -> Mapping[str, str | float]:
+    """Return what the file says of t0 and orbit: the nearest attribute of each name."""
+    names = ("t0", "orbit", *(f"orbit_{name}" for name in ORBIT_PARAMETERS))
+    found: dict[str, str | float] = {}
+    for name in names:
+        for place in series.places:
+            if (value := read_attribute(file, place, name)) is not None:
+                found[name] = value
+                break
+    return {**found, **series.attributes}
+
+
+def _declared_generation(file: h5py.File, series: Series) -> tuple[str, str] | None:
+    """Return the TDI generation and where it is from, None where the file does not say.
+
+    Raises:
+        InputError: it is unknown, or said in two ways.
+    """
+    said: list[tuple[str, str]] = []
+    if series.generation is not None:
+        said.append((series.generation, f"the names of {', '.join(series.labels)}"))
+    for place in series.places:
+        value = read_attribute(file, place, "tdi_generation")
+        if value is None:
+            continue
+        text = f"{value:g}" if isinstance(value, float) else value.strip()
+        if text not in GENERATIONS:
+            raise InputError(
+                f"{file.filename}: attribute 'tdi_generation': {value!r}; '1.5' or '2.0' expected"
+            )
+        said.append((GENERATIONS[text], f"attribute 'tdi_generation' of {place}"))
+    if len({generation for generation, _ in said}) > 1:
+        words = " and ".join(f"TDI {generation} by {origin}" for generation, origin in said)
+        raise InputError(f"{file.filename}: two TDI generations: {words}")
+    if not said:
+        return None
+    return said[0][0], "attribute" if series.generation is None else "layout"
+
+
+def _told_generation(path: Path, series: Series, valid: Bool | None) -> str:
+    """Return the TDI generation that the noise fits."""
+    tdi = series.tdi
+    if valid is not None:  # without the taper, gaps carry high-frequency noise to the low end
+        mask = series_mask(valid, series.dt, TAPER)
+        tdi = tdi * (mask / np.sqrt(np.mean(np.square(mask))))
+    return told_generation(f"{path}: {series.places[0]}", tdi, series.dt)
+
+
+def _notes(path: Path, generation: tuple[str, str]) -> tuple[str, ...]:
+    if generation[1] != "noise":
+        return ()
+    return (f"{path} does not say its TDI generation: the noise fits {generation[0]}",)
+
+
+def _number(path: Path, name: str, value: Any, default: float = math.nan) -> float:
+    if value is None:
+        return default
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{path}: attribute {name!r}: {value!r}; a finite number expected")
+    return number
 
 
 def read_truth(path: str | Path) -> Truth | None:
@@ -144,107 +298,3 @@ def read_truth(path: str | Path) -> Truth | None:
         raise InputError(f"{path}: {TRUTH}: names must be text, sources and snr real numbers")
     text = tuple(name.decode("utf-8", errors="replace") for name in names.tolist())
     return Truth(text, sources.astype(np.float64), snr.astype(np.float64))
-
-
-def _column(file: h5py.File, name: str) -> Float:
-    """Read one field of the time series as (N,) float64."""
-    if find(file, TDI) is None:
-        held = ", ".join(sorted(map(str, file.keys()))[:8]) or "nothing"
-        raise InputError(
-            f"{file.filename}: no TDI data: {TDI} (fields t, X, Y, Z; the layout of LDC2 Sangria)"
-            f" is absent; the file holds {held}"
-        )
-    values = read_dataset(file, TDI, field=name)
-    if values.dtype.kind != "f":
-        raise InputError(
-            f"{file.filename}: {TDI}, field {name!r}: type {values.dtype}; floating point expected"
-        )
-    if not (values.ndim == 1 or (values.ndim == 2 and values.shape[1] == 1)):
-        raise InputError(f"{file.filename}: {TDI}: shape {values.shape}; (N,) or (N, 1) expected")
-    if len(values) < MIN_SAMPLES:
-        raise InputError(
-            f"{file.filename}: {TDI}: {len(values)} samples; at least {MIN_SAMPLES} needed"
-        )
-    return np.ascontiguousarray(values.reshape(-1), dtype=np.float64)
-
-
-def _attribute(file: h5py.File, name: str) -> str | float | None:
-    """Return the attribute of the time series, of its group, or of the file."""
-    for place in (TDI, "obs", "/"):
-        if (value := read_attribute(file, place, name)) is not None:
-            return value
-    return None
-
-
-def _number(path: Path, name: str, value: Any, default: float = math.nan) -> float:
-    if value is None:
-        return default
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise InputError(f"{path}: attribute {name!r}: {value!r}; a finite number expected")
-    return number
-
-
-def _check_finite(path: Path, columns: Mapping[str, Float]) -> None:
-    for name, values in columns.items():
-        bad = np.flatnonzero(~np.isfinite(values))
-        if bad.size:
-            first = int(bad[0])
-            time = columns["t"][first]
-            where = f"t = {time:.9g} s" if name != "t" else f"sample {first}"
-            raise InputError(
-                f"{path}: {TDI}, field {name!r}: {bad.size} of {values.size} values are not"
-                f" finite, the first at {where}; data with gaps are not supported yet"
-            )
-
-
-def _time_step(path: Path, t: Float) -> float:
-    """Return the time step of uniformly sampled times."""
-    label = f"{path}: {TDI}, field 't'"
-    steps = np.diff(t)
-    bad = np.flatnonzero(steps <= 0)
-    if bad.size:
-        raise InputError(
-            f"{label}: not increasing at sample {int(bad[0]) + 1} (t = {t[bad[0] + 1]:.9g} s)"
-        )
-    typical = float(np.median(steps))
-    gaps = np.flatnonzero(steps > 1.5 * typical)
-    if gaps.size:
-        raise InputError(
-            f"{label}: {gaps.size} gap{'s' if gaps.size > 1 else ''}, the first of"
-            f" {steps[gaps[0]]:.9g} s after t = {t[gaps[0]]:.9g} s (time step {typical:g} s);"
-            " data with gaps are not supported yet"
-        )
-    dt = float(t[-1] - t[0]) / (t.size - 1)
-    rounded = float(f"{dt:.9g}")  # the sum of many rounded steps
-    dt = rounded if abs(rounded - dt) * t.size < 1e-3 * dt else dt
-    error = np.abs(t - t[0] - dt * np.arange(t.size))
-    worst = int(np.argmax(error))
-    if error[worst] > 0.01 * dt:
-        raise InputError(
-            f"{label}: not uniformly sampled: at sample {worst} {error[worst]:.3g} s from a"
-            f" uniform step of {dt:.9g} s"
-        )
-    return dt
-
-
-def _generation(path: Path, value: str | float | None, tdi: Float, dt: float) -> tuple[str, str]:
-    """Return the TDI generation and where it is from."""
-    if value is None:
-        deviation = noise_deviation(tdi, dt)
-        best = min(deviation, key=deviation.__getitem__)
-        if not deviation[best] < TOLERANCE:
-            found = ", ".join(f"TDI {key}: {value:.2f}" for key, value in deviation.items())
-            raise InputError(
-                f"{path}: {TDI}: no attribute 'tdi_generation', and the noise fits neither TDI 1.5"
-                f" nor 2 (mean |ln(measured / model)| {found}; below {TOLERANCE:.2f} expected);"
-                " fractional frequency is expected; set the attribute to '1.5' or '2.0'"
-            )
-        return best, "noise"
-    text = f"{value:g}" if isinstance(value, float) else value.strip()
-    if text not in GENERATIONS:
-        raise InputError(f"{path}: attribute 'tdi_generation': {value!r}; '1.5' or '2.0' expected")
-    return GENERATIONS[text], "attribute"

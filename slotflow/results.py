@@ -4,9 +4,9 @@ Kept apart from :mod:`slotflow.posterior` so that results on disk are read witho
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,11 @@ from slotflow.config import ObservationSettings
 from slotflow.parameters import F0, PARAMETERS, PHI0, PSI, RA, wrap
 
 Float = NDArray[np.float64]
-Psd = Literal["data", "model"]
+Complex64 = NDArray[np.complex64]
+
+#: Where the noise's density comes from: one of these words, or the path of a table.
+Psd = str
+PSD_NAMES: Final = ("data", "running", "model")
 
 #: Circles on which the summary of a parameter lives: those of psi and phi0 are half the
 #: parameter's own, since (psi + pi/2, phi0 + pi) is the same signal.
@@ -111,6 +115,21 @@ class TileRecord(NamedTuple):
     expected: float
 
 
+class BandOutcome(NamedTuple):
+    """All that is kept of one band before its sources are merged with the neighbours'.
+
+    ``measured`` (2,) noise power of A and E with all that is in them, over the model's density;
+    ``q_k`` (S + 1,) as in :class:`Result`; ``sources`` of its likely slots; ``view`` where asked
+    for, its ``sources`` still empty.
+    """
+
+    record: TileRecord
+    measured: Float
+    q_k: Float
+    sources: tuple[SourcePosterior, ...]
+    view: "BandView | None"
+
+
 @dataclass(frozen=True)
 class PosteriorSettings:
     """What a posterior was asked for; frequencies in Hz."""
@@ -121,6 +140,32 @@ class PosteriorSettings:
     seed: int
     psd: Psd
     min_probability: float
+
+
+@dataclass(frozen=True, eq=False)
+class BandView:
+    """One band as the network saw it, for pictures.
+
+    Attributes:
+        first_bin: Fourier bin of index 0.
+        data: (3, K) whitened A, E, T.
+        psd: (3, K) the one-sided density that whitens, 1/Hz, the band's level included: data
+            times ``sqrt(psd T mean(w^2) / 2)`` is ``dt rfft(w x)``.
+        attention: (S, C) of each slot over the components.
+        evidence: (S + 1, C) at the start and after each slot, in the order of reading.
+        places: (C,) the components' frequencies, in bins from the band's first.
+        existence: (S,) probability that each slot holds a source.
+        sources: their indices in :attr:`Result.sources`.
+    """
+
+    first_bin: int
+    data: Complex64
+    psd: Float
+    attention: Float
+    evidence: Float
+    places: Float
+    existence: Float
+    sources: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -135,6 +180,11 @@ class Result:
         t0: to which f0 and phi0 refer, s since 2035-01-01T00:00:00 TCB.
         notes: what the user should know, one line each.
         seconds: time spent in each part.
+        q_k: (tiles, S + 1) probability that a band holds 0, 1, ... S sources in its whole window
+            (a tile's neighbours' included), for independent slots.
+        views: the bands as the network saw them, by first bin, where asked for.
+        rotation: of the sky about the ecliptic pole (rad), already done to the samples, where the
+            data's orbit is the model's turned.
     """
 
     sources: tuple[SourcePosterior, ...]
@@ -144,3 +194,6 @@ class Result:
     t0: float
     notes: tuple[str, ...]
     seconds: Mapping[str, float]
+    q_k: Float = field(default_factory=lambda: np.zeros((0, 1)))
+    views: Mapping[int, BandView] = field(default_factory=dict)
+    rotation: float = 0.0

@@ -16,7 +16,7 @@ sum alpha W_v(e h) = W_v (sum alpha e h) + b_v, whose W_v goes into the GRU's ow
 The same numbers (to rounding) as with keys and values made anew for each slot.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -99,17 +99,24 @@ class _SlotAttention(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
 
     def starts(self, batch: int, generator: torch.Generator | None = None) -> Tensor:
-        """Return the slots' first states, (B, S, D)."""
+        """Return the slots' first states, (B, S, D).
+
+        In evaluation without a generator all samples have the same, drawn once and for all, so
+        that a result depends on neither the batch nor what was drawn before.
+        """
         if self.learned_starts:
             return self.slot_start.expand(batch, -1, -1)
         mu = self.slot_mu
+        fixed = generator is None and not self.training
+        if fixed:
+            generator = torch.Generator().manual_seed(0)
         noise = torch.randn(
-            (batch, self.n_slots, self.width),
+            (1 if fixed else batch, self.n_slots, self.width),
             generator=generator,
             device=mu.device if generator is None else generator.device,
             dtype=mu.dtype,
         )
-        return mu + self.slot_sigma * noise.to(mu.device)
+        return (mu + self.slot_sigma * noise.to(mu.device)).expand(batch, -1, -1)
 
     def order(self, generator: torch.Generator | None = None) -> list[int]:
         """Return the order of processing: random in training, 0..S-1 in evaluation."""
@@ -340,6 +347,14 @@ class VanillaSlotAttention(_SlotAttention):
             slots = self.update(slots.flatten(0, 1), reading.flatten(0, 1)).view_as(slots)
         untouched = mask.to(h.dtype).unsqueeze(1).expand(-1, self.n_slots + 1, -1)
         return SlotOutput(slots, attention, untouched)
+
+
+#: Kinds of slots by the name that the settings have for them.
+KINDS: Final = {
+    "evidence-depletion": EvidenceDepletion,
+    "sequential": SequentialSlotAttention,
+    "vanilla": VanillaSlotAttention,
+}
 
 
 def _normalise(attention: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """Bad input of every kind: exit code 2, one line that says what is wrong, no file touched."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from slotflow.checkpoint import save_model
 from slotflow.cli.main import run
 from tests.chain import example_path, untrained_model
+from tests.refusal import refused
 
 N = 4096
 KIND = [("t", "<f8"), ("X", "<f8"), ("Y", "<f8"), ("Z", "<f8")]
@@ -41,31 +42,6 @@ def _write(path: Path, rows: Any, name: str = "obs/tdi", **attributes: Any) -> P
     return path
 
 
-def _snapshot(folder: Path) -> Mapping[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
-def _refused(
-    arguments: Sequence[str | Path], folder: Path, capsys: pytest.CaptureFixture[str], *named: str
-) -> None:
-    """Run the command: exit code 2, one line on stderr, nothing on stdout, no file changed."""
-    before = _snapshot(folder)
-    capsys.readouterr()
-    assert run([str(argument) for argument in arguments]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    lines = err.splitlines()
-    assert len(lines) == 1, err
-    assert lines[0].startswith("slotflow: error: ")
-    for text in named:
-        assert text in lines[0]
-    assert _snapshot(folder) == before
-
-
 def _nan(rows: Rows) -> Any:
     rows["Y"][[100, 2000]] = np.nan
     return rows
@@ -73,6 +49,13 @@ def _nan(rows: Rows) -> Any:
 
 def _gap(rows: Rows) -> Any:
     return np.delete(rows, slice(1000, 1100))
+
+
+def _second(rows: Rows) -> Any:
+    both = np.zeros(len(rows), dtype=[*KIND, *((f"{name}2", "<f8") for name in "XYZ")])
+    for name in rows.dtype.names or ():
+        both[name] = rows[name]
+    return both
 
 
 def _constant(rows: Rows) -> Any:
@@ -95,8 +78,9 @@ def _backwards(rows: Rows) -> Any:
 
 CONTENTS: Mapping[str, tuple[Callable[[Rows], Any], tuple[str, ...]]] = {
     "NaN": (_nan, ("field 'Y'", "2 of 4096", "t = 6000 s")),
-    "gap": (_gap, ("field 't'", "gap", "6060 s", "gaps are not supported")),
+    "rows left out": (_gap, ("field 't'", "1 jump", "6060 s", "with NaN in X, Y and Z")),
     "constant channel": (_constant, ("field 'Z'", "constant", "3e-21")),
+    "two generations": (_second, ("two TDI generations", "X, Y, Z and X2, Y2, Z2")),
     "two columns": (lambda rows: rows.reshape(-1, 2), ("shape", "(2048, 2)")),
     "integers": (_integers, ("field 'X'", "int32")),
     "complex": (_complex, ("obs/tdi", "complex128")),
@@ -114,22 +98,20 @@ def test_contents(
 ) -> None:
     change, named = CONTENTS[case]
     path = _write(tmp_path / "input.h5", change(_rows()))
-    _refused(["posterior", path, "--model", model_file], tmp_path, capsys, str(path), *named)
+    refused(["posterior", path, "--model", model_file], tmp_path, capsys, str(path), *named)
 
 
 def test_missing_file(tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "absent.h5"
-    _refused(
-        ["posterior", path, "--model", model_file], tmp_path, capsys, str(path), "no such file"
-    )
-    _refused(["posterior", tmp_path, "--model", model_file], tmp_path, capsys, "not a file")
+    refused(["posterior", path, "--model", model_file], tmp_path, capsys, str(path), "no such file")
+    refused(["posterior", tmp_path, "--model", model_file], tmp_path, capsys, "not a file")
 
 
 def test_not_hdf5(tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "input.h5"
     for content in (b"", b"t,X,Y,Z\n0,1,2,3\n"):
         path.write_bytes(content)
-        _refused(
+        refused(
             ["posterior", path, "--model", model_file], tmp_path, capsys, str(path), "not an HDF5"
         )
 
@@ -139,19 +121,19 @@ def test_truncated(tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixtu
     whole = path.read_bytes()
     for size in (len(whole) // 2, 200):
         path.write_bytes(whole[:size])
-        _refused(["posterior", path, "--model", model_file], tmp_path, capsys, str(path))
+        refused(["posterior", path, "--model", model_file], tmp_path, capsys, str(path))
 
 
 def test_no_tdi(tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = _write(tmp_path / "input.h5", _rows(), name="strain/data")
-    _refused(
+    refused(
         ["posterior", path, "--model", model_file], tmp_path, capsys, str(path), "obs/tdi", "strain"
     )
 
 
 def test_time_step(tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = _write(tmp_path / "input.h5", _rows(dt=7.3))
-    _refused(["posterior", path, "--model", model_file], tmp_path, capsys, str(path), "7.3", "60.0")
+    refused(["posterior", path, "--model", model_file], tmp_path, capsys, str(path), "7.3", "60.0")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +150,7 @@ def test_attributes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     path = _write(tmp_path / "input.h5", _rows(), **attributes)
-    _refused(["posterior", path, "--model", model_file], tmp_path, capsys, str(path), named)
+    refused(["posterior", path, "--model", model_file], tmp_path, capsys, str(path), named)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +173,7 @@ def test_options(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     arguments = ["posterior", "--model", model_file, "--output", tmp_path / "out", *options]
-    _refused(arguments, tmp_path, capsys, *named)
+    refused(arguments, tmp_path, capsys, *named)
     assert not (tmp_path / "out").exists()
 
 
@@ -204,7 +186,7 @@ def test_model(tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixture[s
     short.write_bytes(model_file.read_bytes()[:-100])
     for path in (absent, text, pickle, short):
         arguments = ["posterior", "--model", path, "--output", tmp_path]
-        _refused(arguments, tmp_path, capsys, str(path))
+        refused(arguments, tmp_path, capsys, str(path))
 
 
 def test_outputs_of_other_settings(
@@ -213,16 +195,16 @@ def test_outputs_of_other_settings(
     base = ["posterior", "--model", str(model_file), "--output", str(tmp_path), *BAND]
     assert run([*base, "--samples", "20"]) == 0
     samples, table = tmp_path / "example.posterior.nc", tmp_path / "example.catalogue.ecsv"
-    _refused([*base, "--samples", "30"], tmp_path, capsys, str(samples), "samples 20, now 30")
-    _refused([*base, "--samples", "20", "--seed", "1"], tmp_path, capsys, "seed 0, now 1")
+    refused([*base, "--samples", "30"], tmp_path, capsys, str(samples), "samples 20, now 30")
+    refused([*base, "--samples", "20", "--seed", "1"], tmp_path, capsys, "seed 0, now 1")
     samples.write_text("mine")
-    _refused([*base, "--samples", "20"], tmp_path, capsys, str(samples))
+    refused([*base, "--samples", "20"], tmp_path, capsys, str(samples))
     samples.unlink()
     written = table.read_text()
     table.write_text(written.replace('{"fmin": 0.00194', '{"fmim": 0.00194'))
-    _refused([*base, "--samples", "20"], tmp_path, capsys, str(table), "metadata 'settings': fmin")
+    refused([*base, "--samples", "20"], tmp_path, capsys, str(table), "metadata 'settings': fmin")
     table.write_text("mine")
-    _refused([*base, "--samples", "20"], tmp_path, capsys, str(table))
+    refused([*base, "--samples", "20"], tmp_path, capsys, str(table))
     assert run([*base, "--samples", "30", "--force"]) == 0
     assert "mine" not in table.read_text()
 
@@ -234,7 +216,7 @@ def test_output_folder_is_a_file(
     place.write_text("a file")
     for output in (place, place / "below"):
         arguments = ["posterior", "--model", model_file, "--output", output, *BAND]
-        _refused(arguments, tmp_path, capsys, str(output))
+        refused(arguments, tmp_path, capsys, str(output))
 
 
 # ---- train and simulate
@@ -245,11 +227,11 @@ def test_gpus_that_are_not_there(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    _refused(["train", "--gpus", "8"], tmp_path, capsys, "--gpus 8", "PyTorch sees: 0")
+    refused(["train", "--gpus", "8"], tmp_path, capsys, "--gpus 8", "PyTorch sees: 0")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    _refused(["train", "--gpus", "2"], tmp_path, capsys, "--gpus 2", "PyTorch sees: 1")
+    refused(["train", "--gpus", "2"], tmp_path, capsys, "--gpus 2", "PyTorch sees: 1")
     together = ["train", "--gpus", "1", "--processes", "2"]
-    _refused(together, tmp_path, capsys, "--processes")
+    refused(together, tmp_path, capsys, "--processes")
     assert not any(tmp_path.iterdir())  # nothing simulated either
 
 
@@ -264,20 +246,20 @@ def test_training_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     preset.write_text("prior: {snr_max: 80}\n")
     out = tmp_path / "out"
     arguments = ["train", data, "--preset", preset, "-o", out]
-    _refused(arguments, tmp_path, capsys, str(data), "prior.snr_max", "100.0", "80.0")
+    refused(arguments, tmp_path, capsys, str(data), "prior.snr_max", "100.0", "80.0")
     again = ["simulate", "-o", data, "--samples", "2", "--workers", "1"]
-    _refused([*again, "--seed", "2"], tmp_path, capsys, str(data), "seed")
-    _refused(
+    refused([*again, "--seed", "2"], tmp_path, capsys, str(data), "seed")
+    refused(
         [*again, "--preset", preset], tmp_path, capsys, f"{data}: prior.snr_max", "100.0", "80.0"
     )
     (data / "shard-00000.h5").unlink()
-    _refused(["train", data, "-o", out], tmp_path, capsys, "shard-00000.h5", "missing")
+    refused(["train", data, "-o", out], tmp_path, capsys, "shard-00000.h5", "missing")
     (data / "manifest.json").write_text("{")
-    _refused(["train", data, "-o", out], tmp_path, capsys, "manifest.json")
+    refused(["train", data, "-o", out], tmp_path, capsys, "manifest.json")
     other = tmp_path / "other"
     other.mkdir()
     (other / "notes.txt").write_text("mine")
-    _refused(["train", other, "-o", out], tmp_path, capsys, str(other), "not a training set")
+    refused(["train", other, "-o", out], tmp_path, capsys, str(other), "not a training set")
     assert not out.exists()
 
 
@@ -292,12 +274,12 @@ def test_presets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         preset.write_text(text)
         for command in ("simulate", "train"):
             arguments = [command, "--preset", preset, "-o", tmp_path / "out"]
-            _refused(arguments, tmp_path, capsys, str(preset), named)
-    _refused(
+            refused(arguments, tmp_path, capsys, str(preset), named)
+    refused(
         ["train", "--preset", "huge", "-o", tmp_path / "out"], tmp_path, capsys, "huge", "small"
     )
     preset.write_bytes(b"\xff\xfe")
-    _refused(["train", "--preset", preset], tmp_path, capsys, str(preset), "UTF-8")
+    refused(["train", "--preset", preset], tmp_path, capsys, str(preset), "UTF-8")
     assert not (tmp_path / "out").exists()
 
 
@@ -309,10 +291,10 @@ def test_folders_that_cannot_be_made(
     place = tmp_path / "notes.txt"
     place.write_text("mine")
     below = place / "below" / "run"
-    _refused(["simulate", "-o", below], tmp_path, capsys, str(below), f"{place} is a file")
-    _refused(["train", "-o", below], tmp_path, capsys, str(below), f"{place} is a file")
-    _refused(["train", below], tmp_path, capsys, str(below), f"{place} is a file")
-    _refused(
+    refused(["simulate", "-o", below], tmp_path, capsys, str(below), f"{place} is a file")
+    refused(["train", "-o", below], tmp_path, capsys, str(below), f"{place} is a file")
+    refused(["train", below], tmp_path, capsys, str(below), f"{place} is a file")
+    refused(
         ["simulate", "--observation", below / "x.h5"], tmp_path, capsys, str(below), "is a file"
     )
     # As for a user without the right to write into the folder
@@ -320,7 +302,7 @@ def test_folders_that_cannot_be_made(
     posterior = ["posterior", "--model", model_file, "--output"]
     for command in (["simulate", "-o"], ["train", "-o"], posterior):
         arguments = [*command, tmp_path / "new" / "folder"]
-        _refused(arguments, tmp_path, capsys, f"{tmp_path} is not writable")
+        refused(arguments, tmp_path, capsys, f"{tmp_path} is not writable")
     assert not (tmp_path / "new").exists()
 
 
@@ -330,25 +312,25 @@ def test_a_model_that_stands_there(
     standing = tmp_path / "model.safetensors"
     standing.write_bytes(model_file.read_bytes())
     data = tmp_path / "data"
-    _refused(["train", data, "-o", tmp_path], tmp_path, capsys, str(standing), "exists already")
-    _refused(["train", data, "-o", standing], tmp_path, capsys, str(standing), "a file")
-    _refused(["train", standing], tmp_path, capsys, str(standing), "a file")
-    _refused(["simulate", "-o", standing], tmp_path, capsys, str(standing), "a file")
+    refused(["train", data, "-o", tmp_path], tmp_path, capsys, str(standing), "exists already")
+    refused(["train", data, "-o", standing], tmp_path, capsys, str(standing), "a file")
+    refused(["train", standing], tmp_path, capsys, str(standing), "a file")
+    refused(["simulate", "-o", standing], tmp_path, capsys, str(standing), "a file")
 
 
 def test_observation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "input.h5"
     path.write_text("mine")
     base = ["simulate", "--observation", path]
-    _refused(base, tmp_path, capsys, str(path), "exists already", "--force")
+    refused(base, tmp_path, capsys, str(path), "exists already", "--force")
     path.unlink()
     absent = tmp_path / "absent.csv"
-    _refused([*base, "--catalogue", absent], tmp_path, capsys, str(absent))
+    refused([*base, "--catalogue", absent], tmp_path, capsys, str(absent))
     catalogue = tmp_path / "sources.csv"
     catalogue.write_text("f0,fdot,amplitude,ra,dec,psi,iota,phi0\n1.5e-3,0,1e-22,1,2,0,0,0\n")
-    _refused([*base, "--catalogue", catalogue], tmp_path, capsys, str(catalogue), "'dec'", "'2'")
-    _refused([*base, "--samples", "3"], tmp_path, capsys, "--samples", "--observation")
-    _refused(["simulate", "--catalogue", catalogue], tmp_path, capsys, "--catalogue")
+    refused([*base, "--catalogue", catalogue], tmp_path, capsys, str(catalogue), "'dec'", "'2'")
+    refused([*base, "--samples", "3"], tmp_path, capsys, "--samples", "--observation")
+    refused(["simulate", "--catalogue", catalogue], tmp_path, capsys, "--catalogue")
     assert not path.exists()
 
 

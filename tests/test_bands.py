@@ -1,6 +1,5 @@
 """slotflow.bands: the transform, the tiling and the whitening."""
 
-import math
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slotflow import bands
@@ -106,9 +105,12 @@ def test_series_that_cannot_be_used() -> None:
         bands.spectrum(_observation(long), T, TUKEY).band(2000, 100)
 
 
-def _check_tiling(result: list[bands.Tile], fmin: float, fmax: float, prior: PriorSettings) -> None:
-    assert result[0].low == fmin
-    assert result[-1].high == fmax
+def _check_grid(prior: PriorSettings) -> tuple[bands.Tile, ...]:
+    """Every trained frequency is answered for once, from well inside a band's window."""
+    result = bands.tile_grid(prior, YEAR)
+    lowest, highest = bands.trained_range(prior, YEAR)
+    assert result[0].low == lowest
+    assert result[-1].high == highest
     for left, right in pairwise(result):
         assert left.high == right.low
     for tile in result:
@@ -116,69 +118,81 @@ def _check_tiling(result: list[bands.Tile], fmin: float, fmax: float, prior: Pri
         centre = tile.first_bin + prior.bins // 2
         assert prior.fmin <= centre / YEAR <= prior.fmax
         half = prior.window(centre / YEAR) / 2
-        assert (centre - half) - 1e-6 <= tile.low * YEAR
-        assert tile.high * YEAR <= (centre + half) + 1e-6
+        guard = min(bands.GUARD_BINS, half // 4)
+        low = centre - half + (guard if tile is not result[0] else 0)
+        high = centre + half - (guard if tile is not result[-1] else 0)
+        assert low - 1e-6 <= tile.low * YEAR
+        assert tile.high * YEAR <= high + 1e-6
+    return result
 
 
-def test_tiles_of_the_default_range() -> None:
+def test_the_default_grid() -> None:
     prior = PriorSettings()
     low, high = bands.trained_range(prior, YEAR)
     np.testing.assert_allclose(low * YEAR, np.ceil(1e-3 * YEAR) - 96)
     np.testing.assert_allclose(high * YEAR, np.floor(2.1e-3 * YEAR) + 48)
-    result = bands.tiles(1e-3, 2.1e-3, prior, YEAR)
-    _check_tiling(result, 1e-3, 2.1e-3, prior)
-    # 22020 bins by 192, then 12583 by 96, and at most one more at the change
-    assert np.ceil(22020 / 192 + 12583 / 96) <= len(result) <= np.ceil(22020 / 192) + 133
-    _check_tiling(bands.tiles(low, high, prior, YEAR), low, high, prior)
+    result = _check_grid(prior)
+    # bins below and above 1.7 mHz by 188 and 92, and at most two more at the change and the end
+    least = (1.7e-3 - low) * YEAR / 188 + (high - 1.7e-3) * YEAR / 92
+    assert least <= len(result) <= least + 3
 
 
 @settings(deadline=None, max_examples=200)
 @given(
-    start=st.floats(0, 1),
-    width=st.floats(1e-4, 1),
     split=st.floats(0.95e-3, 2.2e-3),
-    wide=st.integers(20, 128),
-    narrow=st.integers(10, 128),
+    wide=st.integers(1, 128),
+    narrow=st.integers(1, 128),
+    bottom=st.floats(1e-3, 2e-3),
+    width=st.floats(1e-7, 5e-5),
 )
-def test_tiles_leave_no_gap(
-    start: float, width: float, split: float, wide: int, narrow: int
+def test_the_grid_leaves_no_gap(
+    split: float, wide: int, narrow: int, bottom: float, width: float
 ) -> None:
-    prior = PriorSettings(wide_window=2 * wide, narrow_window=2 * narrow, split_frequency=split)
-    low, high = bands.trained_range(prior, YEAR)
-    fmin = low + start * 0.999 * (high - low)
-    fmax = min(fmin + max(width * (high - fmin), 1e-9), high)
-    _check_tiling(bands.tiles(fmin, fmax, prior, YEAR), fmin, fmax, prior)
-
-
-@settings(deadline=None, max_examples=300)
-@given(top=st.floats(1.5e-3, 2.3e-3), narrow=st.integers(1, 128))
-@example(top=1.96e-3, narrow=48)
-def test_the_whole_trained_range_is_tiled(top: float, narrow: int) -> None:
-    """Also where the highest frequency times the duration rounds to beyond the last window."""
-    prior = PriorSettings(fmin=top - 2e-5, fmax=top, narrow_window=2 * narrow)
-    low, high = bands.trained_range(prior, YEAR)
-    most = math.ceil((high - low) * YEAR / min(prior.wide_window, prior.narrow_window)) + 2
+    prior = PriorSettings(
+        wide_window=2 * wide, narrow_window=2 * narrow, split_frequency=split,
+        fmin=bottom, fmax=bottom + width,
+    )  # fmt: skip
     calls = 0
 
     def bounded(*arguments: Any) -> int:
         nonlocal calls
         calls += 1
-        assert calls <= most, "more bands than the range can hold"
+        assert calls <= 2000, "more bands than the range can hold"
         return next_centre(*arguments)
 
     next_centre = bands._next_centre
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bands, "_next_centre", bounded)
-        result = bands.tiles(low, high, prior, YEAR)
-    _check_tiling(result, low, high, prior)
+        _check_grid(prior)
 
 
-def test_a_range_of_an_ulp() -> None:
+@settings(deadline=None, max_examples=200)
+@given(start=st.floats(0, 1), width=st.floats(1e-5, 1))
+def test_the_bands_of_a_range_are_those_of_the_grid(start: float, width: float) -> None:
     prior = PriorSettings()
-    edge = 40_009 / YEAR
+    low, high = bands.trained_range(prior, YEAR)
+    fmin = low + start * 0.999 * (high - low)
+    fmax = min(fmin + max(width * (high - fmin), 1e-9), high)
+    grid = bands.tile_grid(prior, YEAR)
+    result = bands.tiles(fmin, fmax, prior, YEAR)
+    first = grid.index(result[0])
+    assert list(grid[first : first + len(result)]) == result
+    # both neighbours of an edge that is within a bin of the range are there
+    for tile in grid:
+        near = tile.low - 1 / YEAR <= fmax and tile.high + 1 / YEAR > fmin
+        assert (tile in result) == near
+
+
+def test_the_whole_range_and_a_range_of_an_ulp() -> None:
+    prior = PriorSettings()
+    low, high = bands.trained_range(prior, YEAR)
+    grid = list(bands.tile_grid(prior, YEAR))
+    assert bands.tiles(low, high, prior, YEAR) == grid
+    edge = grid[7].high
     below = float(np.nextafter(edge, 0.0))
-    assert math.floor(below * YEAR) / YEAR == edge  # rounds up to the bin
-    _check_tiling(bands.tiles(below, edge, prior, YEAR), below, edge, prior)
+    assert bands.tiles(below, edge, prior, YEAR) == grid[7:9]
+    middle = 0.5 * (grid[7].low + edge)
+    assert bands.tiles(middle, middle + 1e-9, prior, YEAR) == [grid[7]]
 
 
 def test_frequencies_outside_the_trained_range() -> None:

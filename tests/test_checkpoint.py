@@ -8,6 +8,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from slotflow.calibration import Calibration
 from slotflow.checkpoint import Model, load_model, save_model
 from slotflow.config import load_preset
 from slotflow.errors import InputError
@@ -52,6 +53,14 @@ def test_round_trip(saved: Path, slow_grid: ResponseGrid) -> None:
     assert not model.network.training
 
 
+def test_a_calibration_comes_back(saved: Path, slow_grid: ResponseGrid) -> None:
+    model = load_model(saved)
+    assert model.calibration == Calibration()  # none is kept: the identity
+    model.calibration = Calibration(0.8, -0.3)
+    save_model(saved, model)
+    assert load_model(saved).calibration == Calibration(0.8, -0.3)
+
+
 def test_refusals(saved: Path, tmp_path: Path) -> None:
     original = saved.read_bytes()
 
@@ -76,6 +85,12 @@ def test_refusals(saved: Path, tmp_path: Path) -> None:
         return {"slotflow": json.dumps(json.loads(metadata["slotflow"]) | {"format": 99})}
 
     refused("format: expected 1; got 99", metadata=other_format)
+
+    def wild_calibration(metadata: dict[str, str]) -> dict[str, str]:
+        content = json.loads(metadata["slotflow"]) | {"calibration": {"slope": -1.0, "offset": 0.0}}
+        return {"slotflow": json.dumps(content)}
+
+    refused("metadata: field missing or wrong: expected a finite slope", metadata=wild_calibration)
     saved.write_bytes(original[:1000])
     with pytest.raises(InputError, match="not a readable safetensors file"):
         load_model(saved)

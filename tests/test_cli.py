@@ -108,7 +108,7 @@ def test_round_trip(
     monkeypatch.setenv("SLOTFLOW_POSTERIOR_SEED", "5")  # every option, from the environment too
     assert run(arguments) == 2
     assert "seed 0, now 5" in capsys.readouterr().err
-    assert run([*arguments, "--output", "elsewhere", "--format", "json"]) == 0
+    assert run([*arguments, "--output", "elsewhere", "--print", "json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["settings"]["seed"] == 5
     assert len(content["sources"]) == len(read_summary(table).table)
@@ -186,7 +186,7 @@ def test_train_takes_up_a_simulation_that_was_broken_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("slotflow.cli.train._search", _stop)  # only what comes before it
+    monkeypatch.setattr("slotflow.cli.train.search", _stop)  # only what comes before it
     data = Path("data")
     train = ["train", str(data), "--preset", "tiny", "--workers", "1"]
     assert run(["simulate", "-o", "data", "--samples", "4", "--seed", "7", "--workers", "1"]) == 0

@@ -16,6 +16,7 @@ from slotflow.conventions import (
     from_fastgb,
     from_gbgpu,
     from_ldc,
+    rotate_sky,
     to_fastgb,
     to_gbgpu,
     to_ldc,
@@ -296,3 +297,38 @@ def test_nothing_is_changed_in_place() -> None:
     kept = parameters.copy()
     from_gbgpu(parameters, 1e7)
     np.testing.assert_array_equal(parameters, kept)
+
+
+@pytest.mark.parametrize("angle", [1.234, -2.5, 3.1])
+def test_a_turned_sky_by_astropy(angle: float) -> None:
+    """The ecliptic longitude grows by the angle; the tensor is that of before, turned."""
+    sources = _sources(40)
+    turned = rotate_sky(sources, angle)
+    before, after = (
+        SkyCoord(s[:, 3] * u.rad, s[:, 4] * u.rad).barycentricmeanecliptic
+        for s in (sources, turned)
+    )
+    moved = after.lon.rad - before.lon.rad - angle
+    np.testing.assert_allclose(np.angle(np.exp(1j * moved)), 0.0, atol=1e-9)
+    np.testing.assert_allclose(after.lat.rad, before.lat.rad, atol=1e-9)
+    c, s = np.cos(angle), np.sin(angle)
+    pole = np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
+    rotation = TO_ECLIPTIC.T @ pole @ TO_ECLIPTIC
+    for one, other in zip(sources, turned, strict=True):
+        tensor = _tensor(one[3], one[4], one[5], one[6])
+        expected = rotation @ tensor @ rotation.T
+        np.testing.assert_allclose(_tensor(*other[3:7]), expected, atol=1e-12)
+    np.testing.assert_array_equal(turned[:, [0, 1, 2, 6, 7]], sources[:, [0, 1, 2, 6, 7]])
+    assert ((turned[:, 3] >= 0) & (turned[:, 3] < 2 * np.pi)).all()
+    assert ((turned[:, 5] >= 0) & (turned[:, 5] < np.pi)).all()
+    back = rotate_sky(turned, -angle)
+    np.testing.assert_allclose(back[:, 3:5], sources[:, 3:5], atol=1e-9)
+    np.testing.assert_allclose(np.exp(2j * back[:, 5]), np.exp(2j * sources[:, 5]), atol=1e-9)
+
+
+def test_a_sky_that_is_not_turned_stays_as_it_is() -> None:
+    sources = _sources(5)
+    np.testing.assert_array_equal(rotate_sky(sources, 0.0), sources)
+    assert rotate_sky(sources, 0.0) is not sources
+    with pytest.raises(ValueError, match=r"shape \(S, 8\)"):
+        rotate_sky(sources[:, :7], 1.0)

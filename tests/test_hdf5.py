@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slotflow import hdf5
+from slotflow import hdf5, hdf5_checks
 from slotflow.errors import InputError
 
 DATA = np.arange(40_000, dtype=np.float64).reshape(-1, 4)
@@ -157,7 +157,7 @@ def test_declared_but_not_stored(path: Path) -> None:
 
 
 def test_a_chunk_that_unpacks_into_too_much(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hdf5, "MAX_CHUNK_BYTES", 1 << 20)
+    monkeypatch.setattr(hdf5_checks, "MAX_CHUNK_BYTES", 1 << 20)
     with h5py.File(path, "w") as file:
         zeros = np.zeros(1 << 18)
         file.create_dataset("group/data", data=zeros, chunks=zeros.shape, compression="gzip")
@@ -239,4 +239,4 @@ def test_corrupted_metadata_never_escapes(tmp_path: Path, data: st.DataObject) -
         result = _read(bad)
     except InputError:
         return
-    assert result.size * result.itemsize <= hdf5.MAX_BYTES
+    assert result.size * result.itemsize <= hdf5_checks.MAX_BYTES

@@ -93,6 +93,59 @@ def test_circular_crps_does_not_see_where_the_circle_is_cut() -> None:
     np.testing.assert_allclose(turned, metrics.fair_crps(x, y), rtol=1e-10)
 
 
+@settings(deadline=None, max_examples=30)
+@given(
+    turn=st.floats(-20.0, 20.0), width=st.sampled_from([0.01, 1.0, 9.0]), seed=st.integers(0, 99)
+)
+def test_circular_crps_is_invariant_under_rotation(turn: float, width: float, seed: int) -> None:
+    """Also of posteriors that fill the circle, by any angle."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(0.0, width, (4, 31)), rng.normal(0.0, width, 4)
+    here = metrics.fair_crps(x, y, TURN)
+    np.testing.assert_allclose(metrics.fair_crps(x + turn, y + turn, TURN), here, atol=1e-12)
+    np.testing.assert_allclose(metrics.fair_crps(-x, -y, TURN), here, atol=1e-12)
+
+
+@pytest.mark.parametrize("period", [None, 1.0])
+def test_ten_fifty_and_a_thousand_draws_agree(period: float | None) -> None:
+    """Over the same truths, within the error of the difference; the plain score does not."""
+    rng = np.random.default_rng(8)
+    n = 4000
+    y, centre = rng.normal(0.0, 0.15, n), rng.normal(0.0, 0.05, n)
+    many = metrics.fair_crps(centre[:, None] + rng.normal(0.0, 0.1, (n, 1000)), y, period)
+    for draws in (10, 50):
+        x = centre[:, None] + rng.normal(0.0, 0.1, (n, draws))
+        difference = metrics.fair_crps(x, y, period) - many
+        error = difference.std() / np.sqrt(n)
+        assert abs(difference.mean()) < 3.5 * error
+        assert error < 0.01 * many.mean()
+        if draws == 10:  # E|X - X'| / 2 / draws is what a plain mean over pairs adds
+            assert 0.1 / np.sqrt(np.pi) / draws > 10.0 * error
+
+
+def test_embedding_keeps_small_distances_and_closes_the_circle() -> None:
+    rng = np.random.default_rng(9)
+    a = rng.random((50, 2))
+    b = a + 1e-4 * rng.normal(size=(50, 2))
+    distance = np.linalg.norm(metrics.embed(a, (None, 0.5)) - metrics.embed(b, (None, 0.5)), axis=1)
+    np.testing.assert_allclose(distance, np.linalg.norm(a - b, axis=1), rtol=1e-5)
+    first, last, opposite = metrics.embed([[0.0], [0.5], [0.25]], (0.5,))
+    np.testing.assert_allclose(first, last, atol=1e-15)
+    assert np.linalg.norm(first - opposite) == pytest.approx(0.5 / np.pi)
+
+
+def test_ranks_of_all_parameters_are_those_of_each() -> None:
+    rng = np.random.default_rng(10)
+    x, y = rng.random((20, 9, 2)), rng.random((20, 2))
+    found = metrics.all_ranks(x, y, (None, 1.0))
+    for j, period in enumerate((None, 1.0)):
+        np.testing.assert_array_equal(found[:, j], metrics.ranks(x[..., j], y[:, j], period))
+    with pytest.raises(ValueError, match="d periods"):
+        metrics.all_ranks(x, y, (None,))
+    with pytest.raises(ValueError, match="expected some"):
+        metrics.all_ranks(x[:0], y[:0], (None, 1.0))
+
+
 def test_crps_of_bad_input_is_refused_and_nan_is_kept() -> None:
     with pytest.raises(ValueError, match="at least 2"):
         metrics.fair_crps(np.zeros((3, 1)), np.zeros(3))

@@ -1,5 +1,6 @@
-"""slotflow.readers: the Sangria layout, and every way in which a file can fail to have it."""
+"""slotflow.readers: telling layouts apart, attributes, and what no layout may be."""
 
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from slotflow.bands import aet_to_xyz
 from slotflow.errors import InputError
 from slotflow.noise import instrument_psd, total_psd
 from slotflow.readers import read_observation, read_truth
+from tests.layouts import white, write_radler
 
 N, DT = 4096, 60.0
 KIND = [("t", "<f8"), ("X", "<f8"), ("Y", "<f8"), ("Z", "<f8")]
@@ -110,8 +112,19 @@ def test_generation_that_cannot_be_told(path: Path) -> None:
 
 
 def test_no_tdi(path: Path) -> None:
-    with pytest.raises(InputError, match=r"no TDI data: obs/tdi .* the file holds strain"):
+    with pytest.raises(
+        InputError, match=r"no TDI data: obs/tdi .*PreProcess/TDIdata .*tdis .* file holds strain"
+    ):
         read_observation(_write(path, _rows(), name="strain"))
+    with h5py.File(path, "w") as file:
+        file.create_group("obs")
+        file.create_group("H5LISA")
+    with pytest.raises(InputError, match=r"the file holds H5LISA \(empty\), obs \(empty\)"):
+        read_observation(path)
+    with h5py.File(path, "w"):
+        pass
+    with pytest.raises(InputError, match="the file holds nothing"):
+        read_observation(path)
     with pytest.raises(InputError, match=r"input\.h5: no such file"):
         read_observation(path.parent / "none" / "input.h5")
     with h5py.File(path, "w") as file:
@@ -150,7 +163,7 @@ def test_values_that_are_not_finite(path: Path, bad: float) -> None:
 def test_times_that_are_not_uniform(path: Path) -> None:
     rows = _rows()
     rows["t"][2000:] += 3600.0
-    with pytest.raises(InputError, match=r"1 gap, the first of 3660 s after t = 119940 s"):
+    with pytest.raises(InputError, match=r"1 jump, the first of 3660 s after t = 119940 s.*NaN"):
         read_observation(_write(path, rows))
     rows = _rows()
     rows["t"][5] += 20.0
@@ -178,6 +191,66 @@ def test_attributes_that_are_no_numbers(path: Path) -> None:
         read_observation(_write(path, _rows(), t0="noon"))
 
 
+def test_a_form_that_does_not_fit(path: Path) -> None:
+    _write(path, _rows())
+    with pytest.raises(InputError, match="format: 'csv'; one of sangria, spritz, radler, mojito"):
+        read_observation(path, "csv")
+    for form, place in (("radler", "H5LISA/PreProcess/TDIdata"), ("mojito", "tdis")):
+        with pytest.raises(InputError, match=f"not in the format '{form}': {place} is absent; the"):
+            read_observation(path, form)
+    with pytest.raises(InputError, match=r"'spritz', which holds TDI 2: TDI 1\.5"):
+        read_observation(path, "spritz")
+    assert read_observation(_write(path, _rows(), tdi_generation="2"), "spritz").layout == "spritz"
+    write_radler(path, white(N), DT, tdi_generation="1.5")
+    with pytest.raises(InputError, match="not in the format 'sangria': obs/tdi is absent; the"):
+        read_observation(path, "sangria")
+
+
+def test_two_layouts_in_one_file(path: Path) -> None:
+    write_radler(path, white(N), DT, tdi_generation="1.5")
+    with h5py.File(path, "r+") as file:
+        file["obs/tdi"] = _rows()
+    with pytest.raises(InputError, match=r"holds obs/tdi and H5LISA/.*format, sangria or radler"):
+        read_observation(path)
+    assert read_observation(path, "radler").layout == "radler"
+
+
+def test_two_generations_in_the_attributes(path: Path) -> None:
+    _write(path, _rows(), tdi_generation="1.5")
+    with h5py.File(path, "r+") as file:
+        file.attrs["tdi_generation"] = 2.0
+    with pytest.raises(
+        InputError,
+        match=r"two TDI generations: TDI 1\.5 by attribute .* of obs/tdi and TDI 2",
+    ):
+        read_observation(path)
+
+
+@pytest.mark.parametrize("form", ["sangria", "radler", "mojito"])
+def test_a_header_that_announces_much_costs_nothing(path: Path, form: str) -> None:
+    """1e15 samples declared, none or few of them stored: refused before memory is taken."""
+    with h5py.File(path, "w") as file:
+        if form == "sangria":
+            file.create_dataset("obs/tdi", (10**15,), dtype=KIND, chunks=(4096,))[:4096] = 1.0
+        elif form == "radler":
+            name = "H5LISA/PreProcess/TDIdata"
+            file.create_dataset(name, (10**15, 4), dtype="<f8", chunks=(4096, 4))[:4096] = 1.0
+        else:
+            file.attrs["laser_frequency"] = 2.816e14
+            for name in ("X2", "Y2", "Z2"):
+                file.create_dataset(f"tdis/{name}", (10**15,), "<f8", chunks=(4096,))[:4096] = 1.0
+            sampling = file.create_group("tdis/sampling")
+            sampling.attrs.update({"t0": 0.0, "dt": 0.25, "size": 10**15})
+    assert path.stat().st_size < 1_000_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=r"input\.h5: .*: declares \d+ bytes"):
+            read_observation(path)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
 def test_truth_that_does_not_fit_together(path: Path) -> None:
     _write(path, _rows())
     assert read_truth(path) is None
@@ -186,4 +259,9 @@ def test_truth_that_does_not_fit_together(path: Path) -> None:
         file["truth/sources"] = np.zeros((3, 8))
         file["truth/snr"] = np.zeros(2)
     with pytest.raises(InputError, match=r"truth: shapes .* got \(2,\), \(3, 8\), \(2,\)"):
+        read_truth(path)
+    with h5py.File(path, "r+") as file:
+        del file["truth"]
+        file.create_group("truth")
+    with pytest.raises(InputError, match="truth/names: no such data set"):
         read_truth(path)

@@ -6,12 +6,18 @@ from itertools import pairwise
 import pytest
 import torch
 from evidence_depletion.attention import EvidenceDepletionSlotAttention
-from evidence_depletion.baselines import VanillaSA
+from evidence_depletion.baselines import SequentialSA, VanillaSA
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from slotflow.slots import Depletion, EvidenceDepletion, VanillaSlotAttention, deplete
+from slotflow.slots import (
+    Depletion,
+    EvidenceDepletion,
+    SequentialSlotAttention,
+    VanillaSlotAttention,
+    deplete,
+)
 
 FORMS: tuple[Depletion, ...] = ("linear", "quadratic", "cubic", "binary")
 BATCH, LENGTH, WIDTH = 3, 9, 16
@@ -98,7 +104,40 @@ def test_vanilla_equals_the_authors_package() -> None:
     assert torch.equal(got.evidence, torch.ones(BATCH, 6, LENGTH))
 
 
-KINDS = (EvidenceDepletion, VanillaSlotAttention)
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("n_slots", [1, 4])
+def test_sequential_equals_the_authors_package(n_slots: int, training: bool) -> None:
+    torch.manual_seed(5)
+    oracle, ours = SequentialSA(n_slots, WIDTH, 3), SequentialSlotAttention(n_slots, WIDTH, 3)
+    copy_weights(oracle, ours)
+    oracle.train(training)
+    ours.train(training)
+    tokens, mask = tokens_and_mask()
+    torch.manual_seed(7)
+    slots, attention, _ = oracle(tokens)
+    got = ours(tokens, mask, generator=seeded(7))
+    torch.testing.assert_close(got.slots, slots, rtol=0, atol=1e-11)
+    torch.testing.assert_close(got.attention, attention, rtol=0, atol=1e-11)
+    assert torch.equal(got.evidence, torch.ones(BATCH, n_slots + 1, LENGTH))
+
+
+def test_autocast_has_gradients_close_to_those_of_single_precision() -> None:
+    torch.manual_seed(2)
+    module = EvidenceDepletion(3, WIDTH).float()
+    gradients = []
+    for enabled in (False, True):
+        tokens = tokens_and_mask()[0].float().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            out = module(tokens, tokens_and_mask()[1], generator=seeded(1))
+            loss = out.slots.float().square().sum()
+        loss.backward()
+        assert tokens.grad is not None
+        assert tokens.grad.dtype == torch.float32
+        gradients.append(tokens.grad.flatten())
+    assert torch.nn.functional.cosine_similarity(*gradients, dim=0) > 0.95
+
+
+KINDS = (EvidenceDepletion, SequentialSlotAttention, VanillaSlotAttention)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -183,6 +222,21 @@ def test_learned_starts_need_no_random_numbers() -> None:
     assert not torch.allclose(first.slots[:, 0], first.slots[:, 1])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_evaluation_depends_on_neither_batch_nor_history(kind: type[EvidenceDepletion]) -> None:
+    module = kind(4, WIDTH).eval()
+    tokens, mask = tokens_and_mask()
+    whole = module(tokens, mask)
+    torch.rand(3)
+    for i in range(BATCH):
+        alone = module(tokens[i : i + 1], mask[i : i + 1])
+        torch.testing.assert_close(alone.slots[0], whole.slots[i])
+    assert not torch.allclose(whole.slots[:, 0], whole.slots[:, 1])
+    module.train()
+    first, second = (module(tokens, mask).slots for _ in range(2))
+    assert not torch.allclose(first, second)
+
+
 def test_exchangeable_slots_exchange() -> None:
     """Vanilla slots that swap starts swap outputs."""
     module = VanillaSlotAttention(3, WIDTH, learned_starts=True)
@@ -200,7 +254,7 @@ def test_bias_draws_attention(kind: type[EvidenceDepletion]) -> None:
     bias = torch.zeros(BATCH, LENGTH)
     bias[:, 4] = 30.0
     weights = module(tokens, mask, bias, seeded(1)).weights
-    first = weights[:, 0] if kind is EvidenceDepletion else weights.mean(1)
+    first = weights.mean(1) if kind is VanillaSlotAttention else weights[:, 0]
     assert (first[:, 4] > 0.99).all()
 
 

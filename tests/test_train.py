@@ -209,9 +209,9 @@ def test_fewer_bands_than_asked_for_are_told(
     def stop(*_: object) -> None:
         raise InputError("enough")
 
-    monkeypatch.setattr("slotflow.cli.train._simulate_if_needed", lambda *_: None)
-    monkeypatch.setattr("slotflow.cli.train._open", lambda *_: range(bands))
-    monkeypatch.setattr("slotflow.cli.train._search", stop)
+    monkeypatch.setattr("slotflow.cli.train.simulate_if_needed", lambda *_: None)
+    monkeypatch.setattr("slotflow.cli.train.open_set", lambda *_: range(bands))
+    monkeypatch.setattr("slotflow.cli.train.search", stop)
     monkeypatch.chdir(tmp_path)
     assert run(["train", "data", "--preset", "tiny"]) == 2
     line = "data has 255 bands, the preset 'tiny' asks for 256"

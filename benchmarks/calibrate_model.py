@@ -1,0 +1,127 @@
+"""Fit a model's existence probabilities on held-out simulations, and say how reliable they are.
+
+    ./run python benchmarks/calibrate_model.py held-out-bands --model data/model.safetensors
+
+The training set in DIR must be one that the model was not trained on (another seed). Scale and
+shift of the logits are fitted on every other group of bands, and the figures are those of the
+rest. With --write they go into the model file and its card. The last line is one JSON object.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from slotflow.batches import Tensors
+from slotflow.calibration import (
+    Calibration,
+    count_distribution,
+    fit_calibration,
+    reliability,
+    reliability_error,
+)
+from slotflow.checkpoint import Model, load_model, save_model
+from slotflow.cli.common import cores
+from slotflow.model import distinct_slots
+from slotflow.objective import matched_slots
+from slotflow.store import TrainingSet
+from slotflow.tokencache import ensure_searched, open_tokens
+from slotflow.tokenstore import TokenStore
+
+SHIPPED = Path(__file__).resolve().parent.parent / "data" / "model.safetensors"
+BATCH = 250
+GROUP = 64  # bands that share a pool of foreground responses: fitted or judged together
+
+
+def existence(
+    model: Model, tokens: TokenStore
+) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], NDArray[np.int64]]:
+    """Return logits, whether a slot counts, whether it stands for a source, and sample numbers.
+
+    The first three are (bands, slots). A slot counts unless another on the same component is
+    likelier, or the band has no component: those are never reported.
+    """
+    columns: list[tuple[Any, Any, Any]] = []
+    for start in range(0, len(tokens), BATCH):
+        index = np.arange(start, min(start + BATCH, len(tokens)))
+        rows = Tensors.of(tokens.rows(index))
+        with torch.no_grad():
+            reading = model.network.read(rows.batch)
+        slot = matched_slots(reading, rows.targets)
+        exists = torch.zeros_like(reading.existence, dtype=torch.bool)
+        band, source = torch.nonzero(slot >= 0, as_tuple=True)
+        exists[band, slot[band, source]] = True
+        counts = distinct_slots(reading) & rows.batch.valid.any(dim=1)[:, None]
+        columns.append((reading.existence.double().numpy(), counts.numpy(), exists.numpy()))
+    logits, counts, exists = (np.concatenate(column) for column in zip(*columns, strict=True))
+    return logits, counts, exists, tokens.sample
+
+
+def figures(
+    calibration: Calibration, logits: Any, counts: Any, exists: Any, number: Any
+) -> dict[str, Any]:
+    """Return reliability of the slots' probabilities and of q(K), and how often K is right.
+
+    ``number``: (bands,) sources for which a slot exists.
+    """
+    p = np.where(counts, calibration(logits), 0.0)
+    slots = reliability(p[counts], exists[counts])
+    q = count_distribution(p)
+    truth = number[:, None] == np.arange(q.shape[1])
+    of_k = reliability(q.ravel().clip(0.0, 1.0), truth.ravel())
+    guess = q.argmax(axis=1)
+    log_loss = -np.log(np.clip(np.where(exists, p, 1.0 - p)[counts], 1e-12, 1.0)).mean()
+    return {
+        "bands": len(number),
+        "log_loss": round(float(log_loss), 5),
+        "reliability_error": round(reliability_error(slots), 5),
+        "reliability_error_k": round(reliability_error(of_k), 5),
+        "k_exact": round(float(np.mean(guess == number)), 5),
+        "k_within_one": round(float(np.mean(np.abs(guess - number) <= 1)), 5),
+        "reliability": [[round(v, 5) for v in row] for row in slots],
+        "reliability_k": [[round(v, 5) for v in row] for row in of_k],
+    }
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--model", "path", type=click.Path(path_type=Path), default=SHIPPED)
+@click.option("--write", is_flag=True, help="Store the calibration in the model file.")
+@click.option("--quick", is_flag=True, help="The first 1,000 bands only, and no --write.")
+def main(directory: Path, path: Path, write: bool, quick: bool) -> None:
+    """Calibrate a model on the searched training set in DIRECTORY."""
+    torch.set_num_threads(1)
+    model, data = load_model(path), TrainingSet(directory)
+    settings = model.preset.components
+    ensure_searched(data, model.grid, settings, 1, cores())
+    tokens = open_tokens(data, settings, 1)
+    logits, counts, exists, sample = existence(model, tokens)
+    if quick:
+        chosen = sample < 1000
+        logits, counts, exists, sample = (x[chosen] for x in (logits, counts, exists, sample))
+    fitted = (sample // GROUP) % 2 == 0
+    found = fit_calibration(logits[fitted][counts[fitted]], exists[fitted][counts[fitted]])
+    number = exists.sum(axis=1)
+    judged = [part[~fitted] for part in (logits, counts, exists, number)]
+    before, after = figures(Calibration(), *judged), figures(found, *judged)
+    for name, one in (("as trained", before), ("calibrated", after)):
+        click.echo(
+            f"{name}: {one['bands']} bands, log loss {one['log_loss']:.4f}, reliability error"
+            f" {one['reliability_error']:.4f}, of q(K) {one['reliability_error_k']:.4f};"
+            f" K exact {one['k_exact']:.1%}, within one {one['k_within_one']:.1%}"
+        )
+        for low, high, n, predicted, observed in one["reliability"]:
+            click.echo(f"  {low:.1f}-{high:.1f}: {n:6.0f} slots, {predicted:.3f} -> {observed:.3f}")
+    if write and not quick:
+        card = model.card | {"calibration": after | {"as_trained": before}}
+        save_model(path, Model(model.preset, model.network, model.grid, card, found))
+        click.echo(f"written: {path}")
+    click.echo(json.dumps({"slope": found.slope, "offset": found.offset} | after))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Comparisons of slot mechanisms on additive mixtures (``slotflow ablate``)."""

@@ -1,0 +1,132 @@
+"""``slotflow ablate lisa``: this model with each kind of slots, all else equal.
+
+Two settings. *Exchangeable*: slots start from one Gaussian and no loss says where to look.
+*Guided*: each slot has a learned start, and the attention loss asks the matched slot for its
+source's component. In both with and without the losses of diversity and orthogonality. Same
+bands, batches, passes and seeds; the encoder, the flow and the other losses stay.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from slotflow.config import Preset
+from slotflow.evaluation import evaluate, summary
+from slotflow.response import ResponseGrid
+from slotflow.store import TrainingSet
+from slotflow.tokencache import open_tokens
+from slotflow.train import Trainer
+
+#: What each kind of slots is in the model's settings.
+KINDS: Final[dict[str, dict[str, str]]] = {
+    "vanilla": {"slot_attention": "vanilla"},
+    "sequential": {"slot_attention": "sequential"},
+    "linear": {"slot_attention": "evidence-depletion", "depletion": "linear"},
+    "quadratic": {"slot_attention": "evidence-depletion", "depletion": "quadratic"},
+}
+SETTINGS: Final = ("exchangeable", "guided")
+DRAWS: Final = 200  # of a source's posterior, for the CRPS
+
+
+@dataclass(frozen=True)
+class LisaJob:
+    """One run.
+
+    Attributes:
+        kind: of the slots, a key of :data:`KINDS`.
+        setting: ``"exchangeable"`` or ``"guided"``.
+        diverse: with the losses of diversity and orthogonality.
+        seed: of the first weights and of the batches.
+        preset: all else.
+        directory: the training set, searched.
+        folder: of the run; one that was broken off goes on.
+        grid: the observation's response.
+        fingerprint: of the training set, part of what the result depends on.
+    """
+
+    kind: str
+    setting: str
+    diverse: bool
+    seed: int
+    preset: Preset
+    directory: Path
+    folder: Path
+    grid: ResponseGrid
+    fingerprint: str
+
+    @property
+    def task(self) -> str:
+        """Always the same."""
+        return "lisa"
+
+    @property
+    def method(self) -> str:
+        """Kind, setting and losses in one name."""
+        return f"{self.kind} {self.setting}{'' if self.diverse else ' without-diversity'}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The preset of the run, and the set it is trained on."""
+        return {"preset": self.run_preset().model_dump(mode="json"), "data": self.fingerprint}
+
+    def run_preset(self) -> Preset:
+        """Return the preset with this run's slots, losses and seed."""
+        guided = self.setting == "guided"
+        model = self.preset.model.model_copy(update=KINDS[self.kind] | {"learned_starts": guided})
+        loss = self.preset.loss
+        if not guided:
+            loss = loss.model_copy(update={"attention": 0.0})
+        if not self.diverse:
+            loss = loss.model_copy(update={"diversity": 0.0, "orthogonality": 0.0})
+        train = self.preset.train.model_copy(update={"seed": self.seed})
+        return self.preset.model_copy(update={"model": model, "loss": loss, "train": train})
+
+    def work(self) -> dict[str, Any]:
+        """Train, and score on the held-out bands."""
+        preset = self.run_preset()
+        data = TrainingSet(self.directory)
+        tokens = open_tokens(data, preset.components, preset.train.noise_draws)
+        trainer = Trainer(preset, tokens, self.grid, self.folder, tensorboard=False)
+        trained = trainer.run()
+        hits = trainer.validate()
+        scores = summary(
+            evaluate(trained.network, trainer.held, data.observation.duration, draws=DRAWS)
+        )
+        loud, everything = scores["snr_above_10"], scores["all"]
+        assert isinstance(loud, dict)
+        assert isinstance(everything, dict)
+        return {
+            "peak_overlap": scores["peak_overlap"],
+            "chance": scores["peak_overlap_chance"],
+            "cosine_overlap": scores["cosine_overlap"],
+            "hit": round(hits["hit"], 5),
+            "nll": everything["nll"],
+            "nll_snr10": loud["nll"],
+            "missed_snr10": loud["missed"],
+            "crps": everything["crps"],
+            "crps_snr10": loud["crps"],
+            "k_exact": scores["k_exact"],
+            "k_exact_all_above_10": scores["k_exact_all_above_10"],
+            "passes": preset.train.passes,
+            "bands": scores["bands"],
+            "seconds": round(trainer.seconds, 1),
+        }
+
+
+def lisa_jobs(
+    preset: Preset, directory: Path, folder: Path, grid: ResponseGrid, seeds: int,
+    kinds: tuple[str, ...] = tuple(KINDS),
+) -> Iterator[LisaJob]:  # fmt: skip
+    """Yield the runs of a comparison, one seed after the other; the set must be searched."""
+    tokens = open_tokens(TrainingSet(directory), preset.components, preset.train.noise_draws)
+    fingerprint = tokens.fingerprint()
+    for seed in range(1, seeds + 1):
+        for setting in SETTINGS:
+            for diverse in (True, False):
+                for kind in kinds:
+                    name = f"{kind}-{setting}{'' if diverse else '-without-diversity'}-seed{seed}"
+                    yield LisaJob(
+                        kind, setting, diverse, seed, preset, directory,
+                        folder / "training" / name, grid, fingerprint,
+                    )  # fmt: skip

@@ -1,0 +1,224 @@
+"""Bands through the search and the network: what each is found to hold.
+
+Each band is whitened, searched for components and read, exactly as in training; each slot that
+is likely to hold a source gives samples. Numbers do not depend on which other bands are asked
+for: floating-point sums depend on an array's shape and on the row, so the network always reads
+``BLOCK`` bands of the fixed tiling at a time, each in its own row, with empty ones for those
+that are not wanted; and each slot is sampled by itself with a generator of its own.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from slotflow.bands import MARGIN_BINS, Tile, tile_grid
+from slotflow.bounds import Bound, bounded
+from slotflow.calibration import count_distribution
+from slotflow.checkpoint import Model
+from slotflow.components import ComponentSearch, ComponentSet
+from slotflow.errors import NonFiniteError
+from slotflow.merging import Comparison, distinct_in_band
+from slotflow.model import Reading, TokenBatch, distinct_slots
+from slotflow.parameters import FDOT_T2_PRIOR, PARAMETERS, other_image, wrap
+from slotflow.results import BandOutcome, BandView, PosteriorSettings, SourcePosterior, TileRecord
+from slotflow.tokencache import from_local_units, window_edges
+from slotflow.tokens import BandTokens, band_tokens
+from slotflow.whitening import WhiteBand, Whitening
+
+Float = NDArray[np.float64]
+
+BLOCK: Final = 16  # consecutive bands of the tiling that the network reads together
+
+
+class _Searched(NamedTuple):
+    tile: Tile
+    white: WhiteBand
+    found: ComponentSet
+    tokens: BandTokens
+
+
+class BandReader:
+    """Reads bands of one observation.
+
+    Args:
+        model: the trained model.
+        whitening: of the observation.
+        settings: what is asked for.
+        keep_bands: whether outcomes hold a :class:`slotflow.results.BandView`.
+
+    Attributes:
+        seconds: time spent so far, by part.
+    """
+
+    def __init__(
+        self, model: Model, whitening: Whitening, settings: PosteriorSettings, keep_bands: bool
+    ) -> None:
+        self.model, self.whitening, self.settings = model, whitening, settings
+        self.keep_bands = keep_bands
+        self.seconds = {"whitening": 0.0, "search": 0.0, "network": 0.0}
+        prior = model.preset.prior
+        grid = tile_grid(prior, model.preset.observation.duration)
+        self._place = {tile.first_bin: number for number, tile in enumerate(grid)}
+
+    @cached_property
+    def search(self) -> ComponentSearch:
+        """The search with its banks, made where it is first needed."""
+        return ComponentSearch(self.model.grid, self.model.preset.components)
+
+    @cached_property
+    def comparison(self) -> Comparison:
+        """Compares sources by their waveforms."""
+        return Comparison(self.model.grid)
+
+    def __call__(self, tiles: Sequence[Tile]) -> Iterator[BandOutcome]:
+        """Read bands of the tiling, in their order.
+
+        Raises:
+            InputError: a channel without noise, or with numbers too large.
+            NonFiniteError: a sample that is not finite.
+        """
+        block: list[_Searched] = []
+        for tile in tiles:
+            if block and not self._goes_on(block[-1].tile, tile):
+                yield from self._read(block)
+                block = []
+            block.append(self._search(tile))
+        if block:
+            yield from self._read(block)
+
+    def _goes_on(self, last: Tile, tile: Tile) -> bool:
+        """Whether a band is read together with the one before it."""
+        before, here = self._place[last.first_bin], self._place[tile.first_bin]
+        return before < here and before // BLOCK == here // BLOCK
+
+    def _search(self, tile: Tile) -> _Searched:
+        """Whiten and search one band, as the training set's were."""
+        started = time.perf_counter()
+        preset, first = self.model.preset, tile.first_bin
+        duration, bins = preset.observation.duration, preset.prior.bins
+        white = self.whitening.band(first)
+        whitened = time.perf_counter()
+        found = self.search(white.data, first, white.sigma, white.known)
+        tokens = band_tokens(
+            found, first, bins, duration, window_edges(first, preset.prior, duration),
+            preset.components.max_components,
+        )  # fmt: skip
+        self.seconds["whitening"] += whitened - started
+        self.seconds["search"] += time.perf_counter() - whitened
+        return _Searched(tile, white, found, tokens)
+
+    def _read(self, block: list[_Searched]) -> Iterator[BandOutcome]:
+        """Let the network read bands of one block."""
+        for one, row, reading in self._readings(block):
+            started = time.perf_counter()
+            outcome = self._outcome(one, row, reading)
+            self.seconds["network"] += time.perf_counter() - started
+            yield outcome
+
+    def _readings(self, block: list[_Searched]) -> Iterator[tuple[_Searched, int, Reading]]:
+        started = time.perf_counter()
+        rows = [self._place[one.tile.first_bin] % BLOCK for one in block]
+        capacity, bins = self.model.preset.components.max_components, self.model.preset.prior.bins
+        nothing = ComponentSet(block[0].found.components[:0], np.ones(2), block[0].found.residual)
+        empty = band_tokens(nothing, 0, bins, 1.0, (0.0, float(bins)), capacity)
+        padded = [empty] * BLOCK
+        for row, one in zip(rows, block, strict=True):
+            padded[row] = one.tokens
+        columns = (torch.from_numpy(np.stack(column)) for column in zip(*padded, strict=True))
+        batch = TokenBatch(*columns)
+        if self.model.network.needs_data:
+            data = np.zeros((BLOCK, *block[0].white.data.shape), dtype=np.complex64)
+            data[rows] = [one.white.data for one in block]
+            batch = batch._replace(data=torch.from_numpy(data))
+        with torch.no_grad():
+            reading = self.model.network.read(batch)
+        self.seconds["network"] += time.perf_counter() - started
+        for row, one in zip(rows, block, strict=True):
+            yield one, row, reading
+
+    def _outcome(self, one: _Searched, row: int, reading: Reading) -> BandOutcome:
+        """Return what one band holds, with samples of the slots that are likely to be sources."""
+        probability = self.model.calibration(reading.existence[row].double().numpy())
+        distinct = distinct_slots(reading)[row].numpy()
+        count = len(one.found.components)
+        if not count:
+            distinct[:] = False  # nothing to measure a source from
+        probability = np.where(distinct, probability, 0.0)
+        likely = np.flatnonzero((probability >= self.settings.min_probability) & distinct)
+        sampled = [
+            self._sample(one, reading, row, int(slot), float(probability[slot])) for slot in likely
+        ]
+        kept = distinct_in_band(sampled, self.comparison)
+        repeated = {source.slot for source in sampled} - {source.slot for source in kept}
+        probability[list(repeated)] = 0.0
+        margin = MARGIN_BINS / self.model.preset.observation.duration
+        tile, (level_a, level_e) = one.tile, map(float, one.found.level)
+        return BandOutcome(
+            TileRecord(*tile, level_a, level_e, count, float(probability.sum())),
+            one.white.measured[:2],
+            count_distribution(probability),
+            tuple(s for s in kept if tile.low - margin <= s.f0 < tile.high + margin),
+            self._view(one, row, reading, probability) if self.keep_bands else None,
+        )
+
+    def _sample(
+        self, one: _Searched, reading: Reading, row: int, slot: int, probability: float
+    ) -> SourcePosterior:
+        """Draw one slot's posterior with a generator of its own."""
+        first, settings = one.tile.first_bin, self.settings
+        entropy = np.random.SeedSequence([settings.seed, first, slot])
+        generator = torch.Generator().manual_seed(int(entropy.generate_state(1, np.uint64)[0] >> 1))
+        at = (slice(row, row + 1), slot)
+        context, reference = reading.context[at].clone(), reading.reference[at].clone()
+        draws, network = settings.samples, self.model.network
+        with torch.no_grad():
+            local, log_q = network.sample(context, reference, draws, generator)
+            inside = bounded(
+                local[0], log_q[0], self._bounds(first, local[0, :, 0]),
+                lambda x: network.log_prob(
+                    x, context.expand(len(x), -1), reference.expand(len(x), -1)
+                ).sum(dim=-1).double(),
+            )  # fmt: skip
+        duration = self.model.preset.observation.duration
+        samples = from_local_units(inside.draws.numpy(), first, duration)
+        density = inside.log_q.numpy().astype(np.float64) - np.log(2.0)
+        if not (np.isfinite(samples).all() and np.isfinite(density).all()):
+            raise NonFiniteError(f"band from bin {first}, slot {slot}: samples are not finite")
+        other = torch.rand(settings.samples, generator=generator).numpy() < 0.5
+        samples[other] = other_image(samples[other])
+        for index, parameter in enumerate(PARAMETERS):
+            if parameter.period is not None:
+                samples[:, index] = wrap(samples[:, index], parameter.period)
+        component = one.found.components[int(reading.choice[row, slot])]
+        snr = float(np.sqrt(2.0 * max(float(component["f_statistic"]), 0.0)))
+        return SourcePosterior(samples, density, probability, first, slot, snr)
+
+    def _bounds(self, first_bin: int, places: torch.Tensor) -> list[Bound]:
+        """The prior's, of the place in the band and of fdot T^2."""
+        prior = self.model.preset.prior
+        low, high = window_edges(first_bin, prior, self.model.preset.observation.duration)
+        bounds = [Bound(1, prior.fdot_t2_min, prior.fdot_t2_max, *FDOT_T2_PRIOR)]
+        # a slot on a neighbour's source stays there, and is not reported from here
+        if low <= float(places.median()) <= high:
+            bounds.append(Bound(0, low, high, 0.0, float(prior.bins)))
+        return bounds
+
+    def _view(self, one: _Searched, row: int, reading: Reading, probability: Float) -> BandView:
+        """Return the band as the network saw it, by unit noise."""
+        count = len(one.found.components)
+        level = np.array([*one.found.level, one.white.level_t])[:, None]
+        return BandView(
+            first_bin=one.tile.first_bin,
+            data=(one.white.data / np.sqrt(level)).astype(np.complex64),
+            psd=one.white.density * level,
+            attention=reading.attention[row, :, :count].double().numpy(),
+            evidence=reading.evidence[row, :, :count].double().numpy(),
+            places=one.found.components["bin"].copy(),
+            existence=probability,
+            sources=(),
+        )

@@ -1,0 +1,184 @@
+"""Bands that are done, kept in a folder until all are: what an interrupted run goes on from.
+
+One NumPy archive a batch of bands, without pickles, written under a temporary name and renamed.
+A batch that is missing or damaged is computed again.
+"""
+
+import hashlib
+import json
+import shutil
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slotflow import __version__
+from slotflow.atomic import written
+from slotflow.components import SEARCH_VERSION
+from slotflow.errors import InputError
+from slotflow.results import BandOutcome, BandView, SourcePosterior, TileRecord
+
+SCHEMA: Final = 1
+IDENTITY: Final = "identity.json"
+_DAMAGED: Final = (
+    OSError, ValueError, KeyError, IndexError, TypeError, EOFError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+
+
+class Partial:
+    """The folder of a run's finished batches.
+
+    Args:
+        folder: made when the first batch is written; nothing else may be in it.
+        identity: input, model and settings, as text: what another run left is removed.
+
+    Attributes:
+        bands: how many are in it.
+    """
+
+    def __init__(self, folder: Path, identity: str) -> None:
+        self.folder, self.bands = folder, 0
+        made_by = {"schema": SCHEMA, "version": __version__, "search": SEARCH_VERSION}
+        self._run = {**made_by, "run": identity}
+        self.identity = ""
+
+    def open(self, plan: str) -> None:
+        """Begin: remove what was made for anything else.
+
+        Args:
+            plan: what else the batches depend on, which bands are in which say.
+
+        Raises:
+            InputError: what stands there is no such folder, or the system refuses.
+        """
+        self.identity = json.dumps({**self._run, "plan": plan}, indent=1)
+        self.bands = 0
+        if not self.folder.exists():
+            return
+        try:
+            found = (self.folder / IDENTITY).read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            found = ""
+        if found != self.identity:
+            self.remove()
+
+    def load(self, batch: int, first_bins: Sequence[int]) -> list[BandOutcome] | None:
+        """Return a finished batch, None where it has to be computed.
+
+        Args:
+            batch: its number.
+            first_bins: of its bands.
+        """
+        path = self._path(batch)
+        if not path.is_file():
+            return None
+        try:
+            # opened here: NumPy leaves the file open where it is not an archive
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+            outcomes = _unpacked(arrays)
+        except _DAMAGED:
+            return None
+        whole = [outcome.record.first_bin for outcome in outcomes] == list(first_bins)
+        self.bands += len(outcomes) if whole else 0
+        return outcomes if whole else None
+
+    def save(self, batch: int, outcomes: Sequence[BandOutcome]) -> None:
+        """Write a batch.
+
+        Raises:
+            InputError: the system refuses to write.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not (self.folder / IDENTITY).exists():
+                with written(self.folder / IDENTITY) as temporary:
+                    temporary.write_text(self.identity, "utf-8")
+        except OSError as error:
+            raise InputError(f"{self.folder}: cannot be made ({error.strerror})") from error
+        with written(self._path(batch)) as temporary, temporary.open("wb") as file:
+            np.savez(file, **_packed(outcomes))  # type: ignore[arg-type]
+        self.bands += len(outcomes)
+
+    def remove(self) -> None:
+        """Remove the folder, if it holds nothing but such batches.
+
+        Raises:
+            InputError: there is something else in it, or the system refuses.
+        """
+        if not self.folder.exists():
+            return
+        ours = (IDENTITY, "batch-*.npz", ".*.tmp")
+        strangers = [
+            path.name
+            for path in (self.folder.iterdir() if self.folder.is_dir() else [self.folder])
+            if not (path.is_file() and any(path.match(pattern) for pattern in ours))
+            or not self.folder.is_dir()
+        ]
+        if strangers:
+            raise InputError(
+                f"{self.folder}: {strangers[0]!r} is none of slotflow's: move it elsewhere"
+            )
+        try:
+            shutil.rmtree(self.folder)
+        except OSError as error:
+            raise InputError(f"{self.folder}: cannot be removed ({error.strerror})") from error
+
+    def _path(self, batch: int) -> Path:
+        # The name says whose it is: another run may use the folder at the same time
+        name = hashlib.sha256(self.identity.encode()).hexdigest()[:12]
+        return self.folder / f"batch-{name}-{batch:05d}.npz"
+
+
+def _packed(outcomes: Sequence[BandOutcome]) -> dict[str, NDArray[Any]]:
+    """One array a column; sources of all bands after each other."""
+    sources = [source for outcome in outcomes for source in outcome.sources]
+    arrays: dict[str, NDArray[Any]] = {
+        "records": np.array([tuple(outcome.record) for outcome in outcomes], dtype=np.float64),
+        "measured": np.stack([outcome.measured for outcome in outcomes]),
+        "q_k": np.stack([outcome.q_k for outcome in outcomes]),
+        "counts": np.array([len(outcome.sources) for outcome in outcomes], dtype=np.int64),
+        "samples": np.array([s.samples for s in sources], dtype=np.float64),
+        "log_q": np.array([s.log_q for s in sources], dtype=np.float64),
+        "scalars": np.array(
+            [(s.probability, s.first_bin, s.slot, s.snr) for s in sources], dtype=np.float64
+        ).reshape(-1, 4),
+    }
+    for number, outcome in enumerate(outcomes):
+        if (view := outcome.view) is not None:
+            for name in _VIEW:
+                arrays[f"view_{number}_{name}"] = getattr(view, name)
+    return arrays
+
+
+_VIEW: Final = ("data", "psd", "attention", "evidence", "places", "existence")
+
+
+def _unpacked(arrays: Mapping[str, NDArray[Any]]) -> list[BandOutcome]:
+    """Invert :func:`_packed`; raises one of ``_DAMAGED`` where something is missing."""
+    outcomes, start = [], 0
+    for number, row in enumerate(arrays["records"].tolist()):
+        count = int(arrays["counts"][number])
+        sources = tuple(_source(arrays, index) for index in range(start, start + count))
+        start += count
+        first_bin, low, high, level_a, level_e, components, expected = row
+        record = TileRecord(int(first_bin), low, high, level_a, level_e, int(components), expected)
+        view = None
+        if f"view_{number}_data" in arrays:
+            parts = {name: arrays[f"view_{number}_{name}"] for name in _VIEW}
+            view = BandView(first_bin=record.first_bin, sources=(), **parts)
+        measured, q_k = arrays["measured"][number], arrays["q_k"][number]
+        outcomes.append(BandOutcome(record, measured, q_k, sources, view))
+    if start != len(arrays["samples"]):
+        raise ValueError(f"expected {start} sources; got {len(arrays['samples'])}")
+    return outcomes
+
+
+def _source(arrays: Mapping[str, NDArray[Any]], index: int) -> SourcePosterior:
+    probability, first_bin, slot, snr = arrays["scalars"][index].tolist()
+    samples, log_q = arrays["samples"][index], arrays["log_q"][index]
+    return SourcePosterior(samples, log_q, probability, int(first_bin), int(slot), snr)
