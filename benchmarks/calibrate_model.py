@@ -4,7 +4,8 @@
 
 The training set in DIR must be one that the model was not trained on (another seed). Scale and
 shift of the logits are fitted on every other group of bands, and the figures are those of the
-rest. With --write they go into the model file and its card. The last line is one JSON object.
+rest. With --write they go into the model file and the card beside it. The last line is one JSON
+object.
 """
 
 import json
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from slotflow.atomic import written
 from slotflow.batches import Tensors
 from slotflow.calibration import (
     Calibration,
@@ -33,6 +35,7 @@ from slotflow.tokencache import ensure_searched, open_tokens
 from slotflow.tokenstore import TokenStore
 
 SHIPPED = Path(__file__).resolve().parent.parent / "data" / "model.safetensors"
+HEADING = "## Reliability"
 BATCH = 250
 GROUP = 64  # bands that share a pool of foreground responses: fitted or judged together
 
@@ -87,6 +90,39 @@ def figures(
     }
 
 
+def section(model: Model, after: dict[str, Any], before: dict[str, Any]) -> str:
+    """Return the model card's section: what was fitted, and both reliability curves."""
+    c = model.calibration
+    lines = [
+        f"{HEADING}\n",
+        f"Existence probabilities are 1 / (1 + exp(-({c.slope:.4f} x logit {c.offset:+.4f}))),"
+        " fitted by",
+        "`./run python benchmarks/calibrate_model.py` on bands that the model was not trained on."
+        f" On {after['bands']} others:",
+        f"log loss {after['log_loss']:.4f} (as trained {before['log_loss']:.4f}), reliability error"
+        f" {after['reliability_error']:.4f}",
+        f"({before['reliability_error']:.4f}), that of q(K) {after['reliability_error_k']:.4f};"
+        f" likeliest K exact in {after['k_exact']:.1%}, within",
+        f"one in {after['k_within_one']:.1%} (K: sources for which there is a component).\n",
+        "| probability | slots | mean | exist | q(K) | number | mean | true |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for slot, k in zip(after["reliability"], after["reliability_k"], strict=True):
+        cells = [
+            f"{one[0]:.1f}-{one[1]:.1f} | {one[2]:.0f} | {one[3]:.3f} | {one[4]:.3f}"
+            for one in (slot, k)
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def write_card(path: Path, text: str) -> None:
+    """Put the section at the end of a model card, in place of an earlier one."""
+    before = path.read_text("utf-8").partition(HEADING)[0].rstrip() + "\n\n"
+    with written(path) as temporary:
+        temporary.write_text(before + text, "utf-8")
+
+
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--model", "path", type=click.Path(path_type=Path), default=SHIPPED)
@@ -118,8 +154,13 @@ def main(directory: Path, path: Path, write: bool, quick: bool) -> None:
             click.echo(f"  {low:.1f}-{high:.1f}: {n:6.0f} slots, {predicted:.3f} -> {observed:.3f}")
     if write and not quick:
         card = model.card | {"calibration": after | {"as_trained": before}}
-        save_model(path, Model(model.preset, model.network, model.grid, card, found))
+        model = Model(model.preset, model.network, model.grid, card, found)
+        save_model(path, model)
         click.echo(f"written: {path}")
+        card_path = path.with_name("model_card.md")
+        if card_path.exists():
+            write_card(card_path, section(model, after, before))
+            click.echo(f"written: {card_path}")
     click.echo(json.dumps({"slope": found.slope, "offset": found.offset} | after))
 
 

@@ -11,7 +11,6 @@ p-value is below 5%. One thread. The last line is one JSON object.
 import json
 import math
 import time
-from collections.abc import Callable
 from typing import NamedTuple
 
 import click
@@ -46,14 +45,44 @@ class Sample(NamedTuple):
     truth_log_q: Float
 
 
-def simulate(fault: str, n: int, m: int, rng: np.random.Generator) -> Sample:
-    """Return n sources with m draws each of a posterior with that fault ("none": exact)."""
-    truths = np.concatenate((rng.normal(size=(n, 3)), rng.random((n, 1))), axis=1)
-    x = truths[:, :3] @ _MATRIX.T + _NOISE * rng.normal(size=(n, 3))
-    angle = truths[:, 3:] + ANGLE_NOISE * rng.normal(size=(n, 1))
-    mean = np.concatenate((x @ _MATRIX @ _COVARIANCE / _NOISE**2, angle), axis=1)
-    seen = np.concatenate((x, np.cos(2.0 * np.pi * angle), np.sin(2.0 * np.pi * angle)), axis=1)
-    width, root = np.ones((n, 1)), np.zeros((4, 4))
+class Posterior(NamedTuple):
+    """``mean`` (n, 4), and ``width`` (n, 1) times ``root`` (4, 4) times numbers of unit spread."""
+
+    fault: str
+    mean: Float
+    width: Float
+    root: Float
+
+    def draw(self, m: int, rng: np.random.Generator) -> Float:
+        """Return m draws a source, (n, m, 4)."""
+        n = len(self.mean)
+        unit = rng.normal(size=(n, m, 4))
+        if self.fault == "two-peaked":  # the same mean and covariance
+            unit = 0.8 * np.sign(unit) + 0.6 * rng.normal(size=unit.shape)
+        draws = self.mean[:, None] + self.width[:, None] * (unit @ self.root.T)
+        if self.fault == "prior":
+            draws = np.concatenate((rng.normal(size=(n, m, 3)), rng.random((n, m, 1))), axis=2)
+        draws[..., 3] = np.mod(draws[..., 3], 1.0)
+        return draws
+
+    def log_q(self, points: Float) -> Float:
+        """Return ln q of points (n, k, 4), but for a constant of each source."""
+        if self.fault == "prior":
+            return np.asarray(-0.5 * (points[..., :3] ** 2).sum(-1))
+        offset = points - self.mean[:, None]
+        offset[..., 3] -= np.rint(offset[..., 3])
+        u = (offset @ np.linalg.inv(self.root).T) / self.width[:, None]
+        if self.fault == "two-peaked":
+            peaks = np.logaddexp(-((u - 0.8) ** 2) / 0.72, -((u + 0.8) ** 2) / 0.72)
+            return np.asarray(peaks.sum(-1))
+        turns = np.arange(-2, 3) / (ANGLE_NOISE * self.width[:, None])
+        angle = np.logaddexp.reduce(-0.5 * (u[..., 3:] + turns) ** 2, axis=-1)
+        return np.asarray(angle - 0.5 * (u[..., :3] ** 2).sum(-1))
+
+
+def spoiled(fault: str, mean: Float, seen: Float) -> Posterior:
+    """Return the exact posterior about ``mean`` with that fault ("none": without)."""
+    width, root = np.ones((len(mean), 1)), np.zeros((4, 4))
     root[:3, :3], root[3, 3] = _ROOT, ANGLE_NOISE
     if fault == "narrow":
         width[:] = 0.8
@@ -65,30 +94,20 @@ def simulate(fault: str, n: int, m: int, rng: np.random.Generator) -> Sample:
         width = np.where(seen[:, :1] > 0.0, 0.8, 1.25)
     elif fault == "uncorrelated":
         root = np.diag(_SPREAD)
-    unit = rng.normal(size=(n, m, 4))
-    if fault == "two-peaked":  # the same mean and covariance
-        unit = 0.8 * np.sign(unit) + 0.6 * rng.normal(size=unit.shape)
-    draws = mean[:, None] + width[:, None] * (unit @ root.T)
-    if fault == "prior":
-        draws = np.concatenate((rng.normal(size=(n, m, 3)), rng.random((n, m, 1))), axis=2)
-    draws[..., 3] = np.mod(draws[..., 3], 1.0)
+    return Posterior(fault, mean, width, root)
 
-    def log_q(points: Float) -> Float:
-        if fault == "prior":
-            return -0.5 * (points[..., :3] ** 2).sum(-1)
-        back = np.linalg.inv(root).T
-        total = np.zeros(points.shape[:2])
-        offset = points - mean[:, None]
-        offset[..., 3] -= np.rint(offset[..., 3])
-        u = (offset @ back) / width[:, None]
-        if fault == "two-peaked":
-            peaks = np.logaddexp(-((u - 0.8) ** 2) / 0.72, -((u + 0.8) ** 2) / 0.72)
-            return np.asarray(peaks.sum(-1))
-        total -= 0.5 * (u[..., :3] ** 2).sum(-1)
-        turns = np.arange(-2, 3) / (ANGLE_NOISE * width[:, None])
-        return np.asarray(total + np.logaddexp.reduce(-0.5 * (u[..., 3:] + turns) ** 2, axis=-1))
 
-    return Sample(draws, truths, seen, log_q(draws), log_q(truths[:, None])[:, 0])
+def simulate(fault: str, n: int, m: int, rng: np.random.Generator) -> Sample:
+    """Return n sources with m draws each of a posterior with that fault."""
+    truths = np.concatenate((rng.normal(size=(n, 3)), rng.random((n, 1))), axis=1)
+    x = truths[:, :3] @ _MATRIX.T + _NOISE * rng.normal(size=(n, 3))
+    angle = truths[:, 3:] + ANGLE_NOISE * rng.normal(size=(n, 1))
+    mean = np.concatenate((x @ _MATRIX @ _COVARIANCE / _NOISE**2, angle), axis=1)
+    seen = np.concatenate((x, np.cos(2.0 * np.pi * angle), np.sin(2.0 * np.pi * angle)), axis=1)
+    posterior = spoiled(fault, mean, seen)
+    draws = posterior.draw(m, rng)
+    of_truths = posterior.log_q(truths[:, None])[:, 0]
+    return Sample(draws, truths, seen, posterior.log_q(draws), of_truths)
 
 
 def p_values(sample: Sample, rng: np.random.Generator) -> dict[str, float]:
@@ -106,16 +125,13 @@ def p_values(sample: Sample, rng: np.random.Generator) -> dict[str, float]:
     return found
 
 
-def rates(
-    fault: str, seeds: int, n: int, m: int, done: Callable[[], None] = lambda: None
-) -> dict[str, float]:
+def rates(fault: str, seeds: int, n: int, m: int) -> dict[str, float]:
     """Return the share of seeds in which each test's p-value is below 5%."""
     caught: dict[str, int] = {}
     for seed in range(seeds):
         rng = np.random.default_rng([seed, n, m, FAULTS.index(fault)])
         for name, p in p_values(simulate(fault, n, m, rng), rng).items():
             caught[name] = caught.get(name, 0) + (p < LEVEL)
-        done()
     return {name: number / seeds for name, number in caught.items()}
 
 

@@ -87,8 +87,7 @@ def posterior(
     provenance = _provenance(source, model_path, requested, command)
     job = _Job(provenance, folder, form, workers, plots, exports, force)
     check_folder(folder, "the results")
-    if plots is not None:
-        check_folder(plots, "the pictures")
+    _check_extras(job, samples)
     found = None if force else _standing(job.table, job.samples, provenance)
     if found is not None and (plots is not None or exports):
         say("computing again: pictures and exports are made of the samples, not of the table")
@@ -153,6 +152,19 @@ def _input(input_file: Path | None, output: Path | None) -> tuple[Path, Path]:
     if input_file is None:
         return _shipped("example.h5"), output if output is not None else Path()
     return input_file, output if output is not None else input_file.parent
+
+
+def _check_extras(job: _Job, samples: int) -> None:
+    """Refuse pictures and exports that could not be written, before any work."""
+    if job.plots is not None:
+        from slotflow.plots import check_plots
+
+        check_folder(job.plots, "the pictures")
+        check_plots(job.plots, samples, force=job.force)
+    if job.exports:
+        from slotflow.exports import check_exports
+
+        check_exports(job.exports, job.folder, job.stem, force=job.force)
 
 
 def _provenance(source: Path, model: Path, requested: dict[str, Any], command: str) -> "Provenance":

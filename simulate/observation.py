@@ -98,8 +98,7 @@ def simulate_observation(
 
     Gaps are those of the settings and the seed; nothing is tapered. In the Sangria layout
     X, Y, Z are NaN inside them (as in LDC2 Spritz) and ``obs/gaps`` lists them; in the Mojito
-    layout the series are NaN there too, and ``tdi_flags`` is 1. ``slotflow posterior`` does
-    not read series with gaps yet: it refuses the NaN by name.
+    layout the series are NaN there too, and ``tdi_flags`` is 1.
 
     Args:
         path: the file to write; written under a temporary name and then renamed.

@@ -47,7 +47,7 @@ class Matches(NamedTuple):
 
 @dataclass(frozen=True)
 class Share:
-    """``hits`` of ``number`` with Wilson's interval; all None where there is none."""
+    """``hits`` of ``number`` with Wilson's interval; the rest is None where ``number`` is 0."""
 
     hits: int
     number: int

@@ -92,10 +92,9 @@ def write_plots(
     if most < 1:
         raise InputError(f"most: expected at least 1; got {most}")
     fewest = min((len(source.samples) for source in result.sources), default=FEWEST_DRAWS)
-    if fewest < FEWEST_DRAWS:
-        raise InputError(f"samples: {fewest}; pictures need at least {FEWEST_DRAWS}")
+    check_plots(folder, fewest, force=force)
     truth = checked_truth(truth, rows=1)
-    _prepare(folder, force)
+    _prepare(folder)
     paths = []
     for name, figure in _pictures(result, model.grid, truth, most):
         path = folder / name
@@ -123,21 +122,50 @@ def _pictures(
         yield f"sky-{number}.png", plot_sky(source, true)
 
 
-def _prepare(folder: Path, force: bool) -> None:
-    """Make the folder; see that no picture of another run is or stays in it.
+def check_plots(folder: Path, samples: int, *, force: bool = False) -> None:
+    """Refuse, before anything is computed, what :func:`write_plots` would refuse.
+
+    Args:
+        folder: where to.
+        samples: draws of each source.
+        force: the pictures of another run may be replaced.
 
     Raises:
-        InputError: naming the first picture found, or what the system said.
+        InputError: pictures are there already, or too few draws.
+    """
+    if samples < FEWEST_DRAWS:
+        raise InputError(f"samples: {samples}; pictures need at least {FEWEST_DRAWS}")
+    there = _there(folder)
+    if there and not force:
+        raise InputError(
+            f"{there[0]}: {len(there)} pictures of another run are in the folder: choose"
+            " another, or replace them (force)"
+        )
+
+
+def _there(folder: Path) -> list[Path]:
+    """Return the pictures in a folder, by name.
+
+    Raises:
+        InputError: what the system said.
+    """
+    try:
+        return sorted(path for path in folder.iterdir() if _OURS.fullmatch(path.name))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be used: {error.strerror or error}") from error
+
+
+def _prepare(folder: Path) -> None:
+    """Make the folder, and remove the pictures of another run.
+
+    Raises:
+        InputError: what the system said.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        there = sorted(path for path in folder.iterdir() if _OURS.fullmatch(path.name))
-        if there and not force:
-            raise InputError(
-                f"{there[0]}: {len(there)} pictures of another run are in the folder: choose"
-                " another, or replace them (force)"
-            )
-        for path in there:
+        for path in _there(folder):
             path.unlink()
     except OSError as error:
         raise InputError(f"{folder}: cannot be used: {error.strerror or error}") from error

@@ -103,10 +103,12 @@ def energy_score(draws: ArrayLike, truths: ArrayLike, periods: Sequence[float | 
     x, y = joint(draws, truths, periods)
     if x.shape[1] < 2:
         raise ValueError(f"draws: expected at least 2 a source; got {x.shape[1]}")
-    points, target = embed(x, periods), embed(y, periods)
-    to_truth = np.linalg.norm(points - target[:, None], axis=-1).mean(-1)
-    pairs = np.array([pdist(one).mean() for one in points])
-    return np.asarray(to_truth - 0.5 * pairs)
+    score = np.empty(len(x))
+    for i, target in enumerate(embed(y, periods)):
+        points = embed(x[i], periods)
+        to_truth = np.linalg.norm(points - target, axis=-1)
+        score[i] = to_truth.mean() - 0.5 * pdist(points).mean()
+    return score
 
 
 def estimates(

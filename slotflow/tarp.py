@@ -49,10 +49,12 @@ def tarp(
         points = embed(x[:, generator.integers(aside)], periods)
         scale = _spread(embed(x[:, :aside], periods), periods)
         x = x[:, aside:]
-    centre = points[:, None]
-    of_draws = np.linalg.norm((embed(x, periods) - centre) / scale[:, None], axis=-1)
+    ranks = np.empty(len(x), np.int64)
     of_truth = np.linalg.norm((embed(y, periods) - points) / scale, axis=-1)
-    return rank_test((of_draws < of_truth[:, None]).sum(-1), x.shape[1])
+    for i, reach in enumerate(of_truth.tolist()):  # one at a time: embedded draws are many
+        of_draws = np.linalg.norm((embed(x[i], periods) - points[i]) / scale[i], axis=-1)
+        ranks[i] = (of_draws < reach).sum()
+    return rank_test(ranks, x.shape[1])
 
 
 def _anywhere(truths: Float, periods: Sequence[float | None], rng: np.random.Generator) -> Float:
