@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from slotflow.resume import Partial
 
 
+def _psd(_: click.Context, option: click.Parameter, value: str) -> str:
+    """Refuse what is neither a known word nor a file."""
+    if value not in ("data", "running", "model") and not Path(value).is_file():
+        raise click.BadParameter(f"{value!r}: expected data, running, model or the file of a table")
+    return value
+
+
 @click.command()
 @click.argument("input_file", type=click.Path(path_type=Path), required=False, metavar="[INPUT]")
 @click.option("--fmin", type=float, default=None, show_default="lowest trained",
@@ -34,7 +41,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the samples.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None, metavar="DIR",
               show_default="beside the input", help="Folder of the results.")  # fmt: skip
-@click.option("--psd", default="data", metavar="data|running|model|FILE",
+@click.option("--psd", default="data", metavar="data|running|model|FILE", callback=_psd,
               help="Noise: data, the model's shape times one level per channel estimated from the"
                    " band (as in training); running, likewise with the shape by a running median"
                    " of the data; model, the model's density as it is; FILE, a table of f and S"

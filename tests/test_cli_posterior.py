@@ -113,7 +113,7 @@ def test_exports_and_pictures_come_with_the_results(
         return [folder / "band-1.png"]
 
     monkeypatch.setattr("slotflow.plots.write_plots", pictures)
-    more = ["--export", "l3c", "--plots", str(tmp_path / "pictures")]
+    more = ["--export", "l3c", "--plots", str(tmp_path / "pictures"), "--samples", "60"]
     assert run(_command(model_file, tmp_path, *more)) == 0
     said = capsys.readouterr().err
     written = [line.split(": ")[-1] for line in said.splitlines() if ": export: " in line]
@@ -121,13 +121,14 @@ def test_exports_and_pictures_come_with_the_results(
     assert all(Path(name).is_file() for name in written)
     assert "1 pictures in" in said
     assert calls == [(3, 3, tmp_path / "pictures", False)]  # with the bands as they were seen
-    # what stands is not replaced without being told to; the results stay, and nothing is lost
+    # what stands is not replaced without being told to, and that is said before any work
     assert run(_command(model_file, tmp_path, *more)) == 2
     refused = capsys.readouterr().err
-    assert "computing again" in refused
     assert "exists already" in refused
+    assert "bands" not in refused
     assert run(_command(model_file, tmp_path, *more, "--force")) == 0
-    assert "3 of 3 bands are there from an earlier run" in capsys.readouterr().err
+    assert run(_command(model_file, tmp_path, *more[2:4], "--samples", "20")) == 2
+    assert "pictures need at least 50" in capsys.readouterr().err
     assert not (tmp_path / ".example.partial").exists()
     assert calls[-1][-1] is True
 
@@ -166,7 +167,7 @@ def test_a_table_of_noise_is_part_of_what_made_a_result(
     assert "another psd" in capsys.readouterr().err
     assert run(_command(model_file, tmp_path / "none", "--psd", "both")) == 2
     error = capsys.readouterr().err
-    assert "psd: expected data, running, model or the file of a table; got 'both'" in error
+    assert "--psd: 'both': expected data, running, model or the file of a table" in error
     noise.write_text("1e-3 1e-40\n1.1e-3 1e-40\n")
     assert run(_command(model_file, tmp_path / "none", "--psd", str(noise))) == 2
     assert f"{noise}: column 1: covers 0.001 to 0.0011 Hz" in capsys.readouterr().err
