@@ -147,6 +147,7 @@ def measure(bands: int) -> dict[str, Any]:
     from slotflow.readers import read_observation
     from slotflow.results import PosteriorSettings, Result
     from slotflow.whitening import Whitening
+    from slotflow.workers import Way
 
     torch.set_num_threads(1)
     model = load_model(example().with_name("model.safetensors"))
@@ -162,7 +163,7 @@ def measure(bands: int) -> dict[str, Any]:
     plan = [grid[i % len(grid)] for i in range(bands)]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     started, cpu = time.perf_counter(), time.process_time()
-    outcomes = _read_all(reader, plan, 1, None, None)
+    outcomes = _read_all(reader, plan, Way(), None, None)
     sources = _merged(plan, outcomes, settings, model.grid)
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
     result = Result(

@@ -2,6 +2,7 @@
 
 import shlex
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -53,6 +54,12 @@ def _psd(_: click.Context, option: click.Parameter, value: str) -> str:
               help="Layout of INPUT; auto, from its content.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=1), default=1,
               help="Processes that read bands; the results do not depend on it.")  # fmt: skip
+@click.option("--gpus", type=click.IntRange(min=1), default=None,
+              help="One process beside each of so many GPUs of this machine; results may differ"
+                   " in the last digits.")  # fmt: skip
+@click.option("--scheduler", default=None, metavar="ADDRESS|FILE",
+              help="Give the bands to the workers of this dask scheduler; FILE is its"
+                   " --scheduler-file.")  # fmt: skip
 @click.option("--plots", type=click.Path(path_type=Path, file_okay=False), default=None,
               metavar="DIR", show_default="none",
               help="Folder for pictures of the loudest sources and their bands.")  # fmt: skip
@@ -66,8 +73,8 @@ def _psd(_: click.Context, option: click.Parameter, value: str) -> str:
 def posterior(
     context: click.Context, input_file: Path | None, fmin: float | None, fmax: float | None,
     samples: int, model_file: Path | None, seed: int, output: Path | None, psd: str,
-    min_probability: float, form: str, workers: int, plots: Path | None,
-    exports: tuple[str, ...], csv: bool, printed: str, force: bool,
+    min_probability: float, form: str, workers: int, gpus: int | None, scheduler: str | None,
+    plots: Path | None, exports: tuple[str, ...], csv: bool, printed: str, force: bool,
 ) -> None:  # fmt: skip
     """Find the sources in INPUT and a posterior for each.
 
@@ -83,7 +90,9 @@ def posterior(
       slotflow posterior input.h5
       slotflow posterior input.h5 --fmin 1.9e-3 --fmax 2e-3 --samples 5000 --output results
       slotflow posterior input.h5 --plots pictures --export glass --csv
+      slotflow posterior input.h5 --scheduler tcp://head:8786
     """
+    way = _way(context, workers, gpus, scheduler)
     source, folder = _input(input_file, output)
     model_path = model_file if model_file is not None else _shipped("model.safetensors")
     requested = {
@@ -92,7 +101,7 @@ def posterior(
     }  # fmt: skip
     command = shlex.join(["slotflow", *(context.obj or ["posterior"])])
     provenance = _provenance(source, model_path, requested, command)
-    job = _Job(provenance, folder, form, workers, plots, exports, force)
+    job = _Job(provenance, folder, form, way, plots, exports, force)
     check_folder(folder, "the results")
     _check_extras(job, samples)
     found = None if force else _standing(job.table, job.samples, provenance)
@@ -117,7 +126,7 @@ class _Job:
     provenance: "Provenance"
     folder: Path
     form: str
-    workers: int
+    way: Mapping[str, Any]
     plots: Path | None
     exports: tuple[str, ...]
     force: bool
@@ -147,11 +156,39 @@ class _Job:
         """Return what :func:`slotflow.posterior.posterior` is called with."""
         requested = dict(self.provenance.requested)
         requested.pop("psd_sha256", None)
-        return requested | {"processes": self.workers, "keep_bands": self.plots is not None}
+        return requested | {**self.way, "keep_bands": self.plots is not None}
 
 
 def _shipped(name: str) -> Path:
     return Path(str(resources.files("slotflow.data") / name))
+
+
+def _way(
+    context: click.Context, workers: int, gpus: int | None, scheduler: str | None
+) -> dict[str, Any]:
+    """Return who reads the bands, as :func:`slotflow.posterior.posterior` takes it.
+
+    Raises:
+        UsageError: two at a time.
+        InputError: GPUs or a package that is not there, or a scheduler's file that is none.
+    """
+    given = {"--workers": workers > 1, "--gpus": gpus, "--scheduler": scheduler}
+    names = [name for name, value in given.items() if value]
+    if len(names) > 1:
+        raise click.UsageError(f"{names[1]} does not go with {names[0]}", context)
+    if gpus is not None:
+        from slotflow.parallel import Launch
+
+        Launch(gpus=gpus).check()
+        return {"gpus": gpus}
+    if scheduler is not None:
+        from slotflow.simulate.cluster import Scheduler
+        from slotflow.workers import scheduler_address
+
+        cluster = Scheduler(scheduler_address(scheduler))
+        cluster.check()
+        return {"cluster": cluster}
+    return {"processes": workers}
 
 
 def _input(input_file: Path | None, output: Path | None) -> tuple[Path, Path]:
@@ -184,6 +221,9 @@ def _provenance(source: Path, model: Path, requested: dict[str, Any], command: s
         if not path.exists():
             raise InputError(f"{path}: no such {what}")
         if not path.is_file():
+            from slotflow.readers import refuse_training_set
+
+            refuse_training_set(path)
             raise InputError(f"{path}: not a file")
     from slotflow.manifest import file_sha256
     from slotflow.provenance import Provenance

@@ -33,6 +33,14 @@ from slotflow.whitening import WhiteBand, Whitening
 Float = NDArray[np.float64]
 
 BLOCK: Final = 16  # consecutive bands of the tiling that the network reads together
+_CPU: Final = torch.device("cpu")
+
+
+def _moved[T: (TokenBatch, Reading)](record: T, device: torch.device) -> T:
+    """Return the record with its tensors on the device; those that are there stay as they are."""
+    return record._replace(
+        **{k: v.to(device) for k, v in record._asdict().items() if v is not None}
+    )
 
 
 class _Searched(NamedTuple):
@@ -53,6 +61,7 @@ class BandReader:
 
     Attributes:
         seconds: time spent so far, by part.
+        device: of the network; whitening and search are the processor's.
     """
 
     def __init__(
@@ -60,10 +69,16 @@ class BandReader:
     ) -> None:
         self.model, self.whitening, self.settings = model, whitening, settings
         self.keep_bands = keep_bands
+        self.device = _CPU
         self.seconds = {"whitening": 0.0, "search": 0.0, "network": 0.0}
         prior = model.preset.prior
         grid = tile_grid(prior, model.preset.observation.duration)
         self._place = {tile.first_bin: number for number, tile in enumerate(grid)}
+
+    def to(self, device: str) -> None:
+        """Move the model's network to a device, by PyTorch's name of it."""
+        self.device = torch.device(device)
+        self.model.network.to(self.device)
 
     @cached_property
     def search(self) -> ComponentSearch:
@@ -136,7 +151,7 @@ class BandReader:
             data[rows] = [one.white.data for one in block]
             batch = batch._replace(data=torch.from_numpy(data))
         with torch.no_grad():
-            reading = self.model.network.read(batch)
+            reading = _moved(self.model.network.read(_moved(batch, self.device)), _CPU)
         self.seconds["network"] += time.perf_counter() - started
         for row, one in zip(rows, block, strict=True):
             yield one, row, reading
@@ -174,15 +189,17 @@ class BandReader:
         entropy = np.random.SeedSequence([settings.seed, first, slot])
         generator = torch.Generator().manual_seed(int(entropy.generate_state(1, np.uint64)[0] >> 1))
         at = (slice(row, row + 1), slot)
-        context, reference = reading.context[at].clone(), reading.reference[at].clone()
+        context = reading.context[at].clone().to(self.device)
+        reference = reading.reference[at].clone().to(self.device)
         draws, network = settings.samples, self.model.network
         with torch.no_grad():
             local, log_q = network.sample(context, reference, draws, generator)
+            local, log_q = local.cpu(), log_q.cpu()
             inside = bounded(
                 local[0], log_q[0], self._bounds(first, local[0, :, 0]),
                 lambda x: network.log_prob(
-                    x, context.expand(len(x), -1), reference.expand(len(x), -1)
-                ).sum(dim=-1).double(),
+                    x.to(self.device), context.expand(len(x), -1), reference.expand(len(x), -1)
+                ).sum(dim=-1).double().cpu(),
             )  # fmt: skip
         duration = self.model.preset.observation.duration
         samples = from_local_units(inside.draws.numpy(), first, duration)

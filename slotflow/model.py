@@ -263,7 +263,7 @@ class SlotFlow(nn.Module):
             (N, n).
         """
         z, log_q = self.flow.sample_and_log_prob(context, draws, generator, chunk=4096)
-        u = torch.rand(z.shape[:-1], generator=generator, dtype=z.dtype)
+        u = torch.rand(z.shape[:-1], generator=generator, dtype=z.dtype).to(z.device)
         expanded = reference[:, None].expand(-1, draws, -1)
         features = psi_features(z, expanded)
         v, log_psi = self.psi.sample(features, u, context[:, None])

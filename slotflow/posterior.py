@@ -1,22 +1,19 @@
 """A year of data in, a posterior for each source out.
 
 The trained range is tiled into bands (:mod:`slotflow.bands`), which are read in batches
-(:mod:`slotflow.inference`), in this process or in several. What two neighbouring bands both
-report is merged (:mod:`slotflow.merging`). Batches that are done can be kept in a folder, from
-which an interrupted run goes on (:mod:`slotflow.resume`).
+(:mod:`slotflow.inference`), in this process or by others (:mod:`slotflow.workers`). What two
+neighbouring bands both report is merged (:mod:`slotflow.merging`). Batches that are done can be
+kept in a folder, from which an interrupted run goes on (:mod:`slotflow.resume`).
 """
 
 import json
-import multiprocessing
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from slotflow.assumptions import gap_notes, map_orbit, noise_notes
@@ -27,7 +24,6 @@ from slotflow.errors import InputError
 from slotflow.inference import BandReader
 from slotflow.merging import Candidate, Comparison, merge
 from slotflow.noise import ARM_LENGTH
-from slotflow.processes import environment
 from slotflow.readers import Observation
 from slotflow.response import ResponseGrid
 from slotflow.results import (
@@ -40,6 +36,7 @@ from slotflow.results import (
 )
 from slotflow.resume import Partial
 from slotflow.whitening import Whitening, check_psd, reach, whitening_notes
+from slotflow.workers import Advance, Batch, Cluster, Done, Way
 
 Float = NDArray[np.float64]
 Progress = Callable[[int, int], None]
@@ -58,6 +55,8 @@ def posterior(
     psd: Psd = "data",
     min_probability: float = 0.5,
     processes: int = 1,
+    gpus: int = 0,
+    cluster: Cluster | None = None,
     keep_bands: bool = False,
     partial: Partial | None = None,
     progress: Progress | None = None,
@@ -77,6 +76,9 @@ def posterior(
             total density, taken as it is (:class:`slotflow.whitening.Whitening`).
         min_probability: of existence, below which a slot is not reported.
         processes: that read bands; the result does not depend on it.
+        gpus: of this machine, a process with the network beside each; numbers may differ in
+            their last digits from those of the processor.
+        cluster: whose workers read bands; the result does not depend on it.
         keep_bands: whether the result has the bands as the network saw them.
         partial: where batches that are done are kept, and found again. The caller removes it
             once the result is safe.
@@ -84,10 +86,13 @@ def posterior(
 
     Raises:
         InputError: data that the model cannot use (an empty channel, say), frequencies outside
-            the trained range, or numbers out of their range.
+            the trained range, numbers out of their range, GPUs that are not there, or workers
+            that ended or cannot be reached.
         NonFiniteError: a sample that is not finite.
     """
     started = time.perf_counter()
+    way = Way(processes, gpus, cluster)
+    way.check()
     preset = model.preset
     duration = preset.observation.duration
     lowest, highest = trained_range(preset.prior, duration)
@@ -110,7 +115,7 @@ def posterior(
     )  # fmt: skip
     reader = BandReader(model, whitening, settings, keep_bands)
     read_from = time.perf_counter()
-    outcomes = _read_all(reader, plan, processes, partial, progress)
+    outcomes = _read_all(reader, plan, way, partial, progress)
     merge_from = time.perf_counter()
     sources = _turned(_merged(plan, outcomes, settings, model.grid), orbit.rotation)
     measured = np.array([outcome.measured for outcome in outcomes])
@@ -146,21 +151,12 @@ def _check_numbers(settings: PosteriorSettings) -> None:
     check_psd(settings.psd)
 
 
-class _Batch(NamedTuple):
-    number: int
-    tiles: Sequence[Tile]
-
-    @property
-    def first_bins(self) -> list[int]:
-        return [tile.first_bin for tile in self.tiles]
-
-
 def _read_all(
-    reader: BandReader, plan: Sequence[Tile], processes: int, partial: Partial | None,
+    reader: BandReader, plan: Sequence[Tile], way: Way, partial: Partial | None,
     progress: Progress | None,
 ) -> list[BandOutcome]:  # fmt: skip
     """Read the bands that are not there from an earlier run."""
-    batches = [_Batch(i, plan[at : at + BATCH]) for i, at in enumerate(range(0, len(plan), BATCH))]
+    batches = [Batch(i, plan[at : at + BATCH]) for i, at in enumerate(range(0, len(plan), BATCH))]
     found: dict[int, list[BandOutcome]] = {}
     if partial is not None:
         partial.open(json.dumps([BATCH, reader.keep_bands]))
@@ -178,19 +174,16 @@ def _read_all(
             progress(done, len(plan))
 
     advance(0)
-    run = _by_processes if min(processes, len(missing)) > 1 else _here
-    for batch, outcomes in run(reader, missing, processes, advance):
-        if partial is not None:
-            partial.save(batch.number, outcomes)
-        found[batch.number] = outcomes
+    run = _here if way.here(len(missing)) else way.run
+    with closing(run(reader, missing, advance)) as results:
+        for batch, outcomes in results:
+            if partial is not None:
+                partial.save(batch.number, outcomes)
+            found[batch.number] = outcomes
     return [outcome for batch in batches for outcome in found[batch.number]]
 
 
-_Advance = Callable[[int], None]
-_Done = Iterator[tuple[_Batch, list[BandOutcome]]]
-
-
-def _here(reader: BandReader, batches: Sequence[_Batch], _: int, advance: _Advance) -> _Done:
+def _here(reader: BandReader, batches: Sequence[Batch], advance: Advance) -> Done:
     """Read the batches one after another in this process."""
     for batch in batches:
         outcomes = []
@@ -198,48 +191,6 @@ def _here(reader: BandReader, batches: Sequence[_Batch], _: int, advance: _Advan
             outcomes.append(outcome)
             advance(1)
         yield batch, outcomes
-
-
-def _by_processes(
-    reader: BandReader, batches: Sequence[_Batch], processes: int, advance: _Advance
-) -> _Done:
-    """Read the batches in processes that are started for it; in whatever order they are done."""
-    # BLAS and numba read these when they are loaded: their threads would fight for the cores
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-    context = multiprocessing.get_context("spawn")
-    with (
-        environment(dict.fromkeys(names, "1")),
-        ProcessPoolExecutor(min(processes, len(batches)), context, _start, (reader,)) as pool,
-    ):
-        jobs = {pool.submit(_work, batch.tiles): batch for batch in batches}
-        try:
-            for job in as_completed(jobs):
-                outcomes, seconds = job.result()
-                for name, value in seconds.items():
-                    reader.seconds[name] += value
-                advance(len(outcomes))
-                yield jobs[job], outcomes
-        except BaseException:  # an interruption, too: what has not begun is not waited for
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-_reader: BandReader | None = None
-
-
-def _start(reader: BandReader) -> None:
-    global _reader  # one search, with its banks, for the life of the process
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interruption is the parent's affair
-    torch.set_num_threads(1)
-    _reader = reader
-
-
-def _work(batch: Sequence[Tile]) -> tuple[list[BandOutcome], dict[str, float]]:
-    if _reader is None:
-        raise RuntimeError("the process was not started")
-    before = dict(_reader.seconds)
-    outcomes = list(_reader(batch))
-    return outcomes, {name: value - before[name] for name, value in _reader.seconds.items()}
 
 
 def _shares(seconds: Mapping[str, float], wall: float) -> dict[str, float]:

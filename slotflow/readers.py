@@ -22,6 +22,7 @@ from slotflow.errors import InputError
 from slotflow.gaps import series_mask
 from slotflow.generation import told_generation
 from slotflow.hdf5 import find, group_names, open_checked, read_attribute, read_dataset
+from slotflow.manifest import MANIFEST
 from slotflow.read_checks import (
     MIN_SAMPLES,
     Bool,
@@ -35,7 +36,7 @@ from slotflow.read_mojito import GROUP, read_mojito
 
 __all__ = [
     "FORMS", "MIN_SAMPLES", "TDI", "TRUTH", "Observation", "OrbitTrack", "Truth",
-    "read_observation", "read_truth",
+    "read_observation", "read_truth", "refuse_training_set",
 ]  # fmt: skip
 
 Float = NDArray[np.float64]
@@ -43,6 +44,9 @@ Float = NDArray[np.float64]
 TRUTH: Final = "truth"
 GENERATIONS: Final = {"1.5": "1.5", "2.0": "2.0", "2": "2.0"}
 TAPER: Final = 6 * 3600.0  # s, around gaps, where the generation is told from the noise
+_BANDS: Final = (
+    "a training set of slotflow simulate: bands, not an observation; slotflow train takes"
+)
 _SLAB: Final = 1 << 20  # samples turned from A, E, T to X, Y, Z at a time
 
 #: What each form's file must hold, and how it is read.
@@ -136,6 +140,7 @@ def read_observation(path: str | Path, form: str | None = None) -> Observation:
             generation that can neither be read nor told, or is contradictory.
     """
     path = Path(path)
+    refuse_training_set(path)
     if form is not None and form not in FORMS:
         raise InputError(f"format: {form!r}; one of {', '.join(FORMS)} expected")
     with open_checked(path) as file:
@@ -179,6 +184,12 @@ def read_observation(path: str | Path, form: str | None = None) -> Observation:
     )
 
 
+def refuse_training_set(path: Path) -> None:
+    """Raise InputError where a folder is a training set, saying what it is for."""
+    if (path / MANIFEST).is_file():
+        raise InputError(f"{path}: {_BANDS} it")
+
+
 def _detected(file: h5py.File) -> str:
     """Return the layout of a file by what it holds.
 
@@ -192,6 +203,8 @@ def _detected(file: h5py.File) -> str:
             f"{file.filename}: holds {' and '.join(found)}: say which is meant by its format,"
             f" {' or '.join(places[place] for place in found)}"
         )
+    if not found and {"first_bin", "signal"} <= set(group_names(file, "/")):
+        raise InputError(f"{file.filename}: a shard of {_BANDS} its folder")
     if not found:
         raise InputError(
             f"{file.filename}: no TDI data: {TDI} (LDC Sangria, Spritz), {RADLER} (Radler) and"

@@ -300,3 +300,27 @@ def test_wrong_names_are_refused() -> None:
         result = runner.invoke(ablate, arguments)
         assert result.exit_code == 2
         assert text in result.output
+
+
+def test_the_command_writes_all_and_does_nothing_twice(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    arguments = [
+        "synthetic", "--tasks", "bumps", "--methods", "vanilla", "--epochs", "1", "--seeds", "1",
+        "--workers", "1", "-o", str(folder),
+    ]  # fmt: skip
+    first = CliRunner().invoke(ablate, arguments)
+    assert first.exit_code == 0, first.output
+    names = {path.name for path in folder.rglob("*") if path.is_file()}
+    assert names == {
+        "bumps.vanilla.seed0.json", "results.json", "table.md", "collapse.png",
+        "attention-bumps.png", "evidence-bumps.png",
+    }  # fmt: skip
+    run = folder / "runs" / "bumps.vanilla.seed0.json"
+    before = run.stat().st_mtime_ns
+    assert CliRunner().invoke(ablate, arguments).exit_code == 0
+    assert run.stat().st_mtime_ns == before
+    other = CliRunner().invoke(ablate, [*arguments[:-1], str(folder), "--epochs", "2"])
+    assert isinstance(other.exception, OutputExistsError)
+    (listed,) = json.loads((folder / "results.json").read_text())
+    assert 0.0 <= listed["peak_overlap"] <= 1.0
+    assert f"{listed['seconds']:.2f}" in (folder / "table.md").read_text()

@@ -1,11 +1,14 @@
 """The comparison in the model itself: what differs between two runs, and what does not."""
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 
 from slotflow.ablate.lisa import KINDS, lisa_jobs
+from slotflow.cli.ablate import ablate
 from slotflow.config import Preset, load_preset
 from slotflow.model import SlotFlow
 from slotflow.simulate.dataset import simulate_dataset
@@ -62,3 +65,20 @@ def test_a_run_has_its_figures_and_goes_on(
     assert found["passes"] == 64
     again = job.work()  # the run in its folder is done
     assert again["nll"] == found["nll"]
+
+
+def test_the_command_compares_on_a_set_that_is_there(searched: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    result = CliRunner().invoke(
+        ablate,
+        ["lisa", str(searched), "--preset", "tiny", "--samples", "130", "--epochs", "1",
+         "--kinds", "linear", "--seeds", "1", "--workers", "1", "-o", str(folder)],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    records = json.loads((folder / "results.json").read_text())
+    assert [record["method"] for record in records] == [
+        "linear exchangeable", "linear exchangeable without-diversity", "linear guided",
+        "linear guided without-diversity",
+    ]  # fmt: skip
+    assert all(record["passes"] == 130 for record in records)
+    assert (folder / "collapse.png").exists()

@@ -167,7 +167,7 @@ def test_a_table_of_noise_is_part_of_what_made_a_result(
     assert "another psd" in capsys.readouterr().err
     assert run(_command(model_file, tmp_path / "none", "--psd", "both")) == 2
     error = capsys.readouterr().err
-    assert "--psd: 'both': expected data, running, model or the file of a table" in error
+    assert "'--psd': 'both': expected data, running, model or the file of a table" in error
     noise.write_text("1e-3 1e-40\n1.1e-3 1e-40\n")
     assert run(_command(model_file, tmp_path / "none", "--psd", str(noise))) == 2
     assert f"{noise}: column 1: covers 0.001 to 0.0011 Hz" in capsys.readouterr().err
