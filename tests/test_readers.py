@@ -11,10 +11,13 @@ import pytest
 import scipy.fft
 
 from slotflow.bands import aet_to_xyz
+from slotflow.cli.main import run
 from slotflow.errors import InputError
 from slotflow.noise import instrument_psd, total_psd
 from slotflow.readers import read_observation, read_truth
+from slotflow.store import write_shard
 from tests.layouts import white, write_radler
+from tests.test_store import make_band
 
 N, DT = 4096, 60.0
 KIND = [("t", "<f8"), ("X", "<f8"), ("Y", "<f8"), ("Z", "<f8")]
@@ -109,6 +112,29 @@ def test_generation_that_cannot_be_told(path: Path) -> None:
         read_observation(path)
     with pytest.raises(InputError, match=r"attribute 'tdi_generation': '3'; '1.5' or '2.0'"):
         read_observation(_write(path, _rows(), tdi_generation="3"))
+
+
+def test_a_training_set_is_no_observation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message says which command takes it."""
+    folder = tmp_path / "training-data"
+    folder.mkdir()
+    with pytest.raises(InputError, match="training-data: not a file"):
+        read_observation(folder)
+    shard = folder / "shard-00000.h5"
+    write_shard(shard, [make_band(0)], {"seed": 1})
+    (folder / "manifest.json").write_text("{}")
+    said = "training set of slotflow simulate: bands, not an observation; slotflow train takes"
+    with pytest.raises(InputError, match=rf"shard-00000\.h5: a shard of a {said} its folder"):
+        read_observation(shard)
+    with pytest.raises(InputError, match=rf"training-data: a {said} it"):
+        read_observation(folder)
+    for path in (shard, folder):
+        assert run(["posterior", str(path), "-o", str(tmp_path / "out")]) == 2
+        out, err = capsys.readouterr()
+        assert said in err
+        assert (out, err.count("\n")) == ("", 1)
 
 
 def test_no_tdi(path: Path) -> None:
