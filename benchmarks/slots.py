@@ -3,8 +3,8 @@
     ./run python benchmarks/slots.py [--quick]
 
 Forward and backward (gradients of the tokens and of all weights), float32, one thread,
-alternating runs in one process, in the processor's time. The differences are in float64, from the same random starts
-and order. The last line is one JSON object.
+alternating runs in one process, in the processor's time. The differences are in float64, from
+the same random starts and order. The last line is one JSON object.
 """
 
 import json

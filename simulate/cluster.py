@@ -167,7 +167,7 @@ def _gather[Job, Result](
             yield future.result()
     except distributed.KilledWorker as error:
         raise InputError(
-            "dask gave a shard up after several workers died on it (out of memory?); what is done"
+            "dask gave a job up after several workers died on it (out of memory?); what is done"
             " stands: run again to go on"
         ) from error
     except (CancelledError, distributed.comm.CommClosedError) as error:

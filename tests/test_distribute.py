@@ -184,7 +184,7 @@ def test_errors_of_dask_are_one_line(tmp_path: Path, local_cluster: Any) -> None
     ways = cluster.Scheduler(local_cluster.scheduler_address)
     with pytest.raises(ValueError, match="invalid literal"):
         list(ways.run(int, ["1", "x"]))
-    with pytest.raises(InputError, match="gave a shard up after several workers died"):
+    with pytest.raises(InputError, match="gave a job up after several workers died"):
         list(ways.run(os._exit, [9]))
 
 
