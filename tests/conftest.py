@@ -17,6 +17,17 @@ settings.register_profile(
 settings.load_profile("slotflow")
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Share the whole suite among two processes; tests that are named run in this one.
+
+    Two, as some tests start processes of their own, and each takes up to 2 GB.
+    """
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        return min(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
+    config.option.dist = "no"
+    return 0
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _one_torch_thread() -> None:
     import torch
