@@ -272,6 +272,10 @@ def test_pictures_show_the_records(tmp_path: Path) -> None:
     assert images[0] is not None
     assert images[0][1].tolist() == [0.5, 0.0, 0.0, 0.5]  # each slot's weights over tokens
     assert not images[0][0].any()
+    records[0]["examples"][0]["evidence"][2][1] = 0.5  # the first method alone depletes
+    *depleting, bar = looks(records, "evidence").axes
+    assert [axis.get_ylabel() for axis in depleting] == ["linear"]
+    assert bar.get_ylabel() == "evidence"
     paths = write_figures(records, tmp_path)
     assert [path.name for path in paths] == ["collapse.png", "attention-t.png", "evidence-t.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)

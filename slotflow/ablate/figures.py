@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from slotflow.ablate.table import grouped
 from slotflow.atomic import written
@@ -55,18 +56,20 @@ def _collapse(axis: "Axes", groups: Sequence[tuple[str, list[Record]]]) -> None:
 def looks(records: Sequence[Record], what: str) -> "Figure":
     """``attention`` or ``evidence`` of one mixture, a row a method: slots (steps) against tokens.
 
-    Of the first seed of each method; one task only.
+    Of the first seed of each method; one task only. Evidence of the methods that deplete it alone,
+    where there are any.
     """
     first = {record["method"]: record for record in reversed(records) if record.get("examples")}
     methods = [name for name in dict.fromkeys(r["method"] for r in records) if name in first]
+    shown = {name: _shown(first[name]["examples"][0], what) for name in methods}
+    if what == "evidence":
+        methods = [name for name in methods if shown[name].min() < 1.0] or methods
+    most = 1.0 if what == "evidence" else max(shown[name].max() for name in methods)
     figure = _figure(6.5, 0.9 + 1.25 * len(methods))
     axes = figure.subplots(len(methods), 1, squeeze=False, sharex=True)[:, 0]
     for axis, method in zip(axes, methods, strict=True):
-        example = first[method]["examples"][0]
-        values = np.asarray(example[what])
-        if what == "attention":  # what is shared out over slots, too, as weights over tokens
-            values = values / np.maximum(values.sum(axis=1, keepdims=True), 1e-12)
-        image = axis.imshow(values, aspect="auto", cmap="cividis", vmin=0.0, vmax=1.0)
+        values = shown[method]
+        image = axis.imshow(values, aspect="auto", cmap="cividis", vmin=0.0, vmax=most)
         axis.set_ylabel(method.replace(" ", "\n"), fontsize=8)
         axis.set_yticks(range(len(values)))
         axis.tick_params(labelsize=7)
@@ -76,6 +79,15 @@ def looks(records: Sequence[Record], what: str) -> "Figure":
     figure.suptitle(f"{what} by {rows}, a mixture of {number} ({records[0]['task']})", fontsize=10)
     figure.colorbar(image, ax=list(axes), shrink=0.6, label=what)
     return figure
+
+
+def _shown(example: Record, what: str) -> NDArray[np.float64]:
+    """The values of one mixture; attention, where it is shared out over slots, as weights over
+    tokens, too."""
+    values = np.asarray(example[what], dtype=np.float64)
+    if what == "attention":
+        values = values / np.maximum(values.sum(axis=1, keepdims=True), 1e-12)
+    return values
 
 
 def write_figures(records: Sequence[Record], folder: Path) -> list[Path]:
