@@ -7,17 +7,15 @@ depend on the way.
 
 import multiprocessing
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass
-from multiprocessing.connection import wait as wait_for
 from typing import Any, NamedTuple, Protocol
 
 from slotflow.errors import InputError
-from slotflow.processes import environment
+from slotflow.processes import end_with_parent, environment
 
 Platform = str  # JAX's name of it: "cuda", "cpu"
 
@@ -165,18 +163,11 @@ def run_in_places[Job, Result](
 
 def _begin(platform: Platform | None, device: int) -> None:
     """Prepare a process: end with the parent, whatever ends that, and use the device alone."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    end_with_parent()
     if platform is not None:
         import jax
 
         jax.config.update("jax_default_device", jax.devices(platform)[device])  # type: ignore[no-untyped-call]
-
-
-def _end_with(sentinel: int) -> None:
-    wait_for([sentinel])
-    os._exit(1)  # nobody would read the result, and the lock on the folder is gone
 
 
 def _count_devices(platform: Platform) -> int:

@@ -23,7 +23,7 @@ from slotflow.bands import Tile
 from slotflow.errors import InputError
 from slotflow.inference import BandReader
 from slotflow.parallel import Launch
-from slotflow.processes import environment
+from slotflow.processes import end_with_parent, environment
 from slotflow.results import BandOutcome
 
 Advance = Callable[[int], None]
@@ -168,6 +168,7 @@ _reader: BandReader | None = None
 
 def _start(reader: BandReader, free: Any) -> None:
     global _reader  # one search, with its banks, for the life of the process
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interruption is the parent's affair
     torch.set_num_threads(1)
     reader.to(free.get())

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from slotflow.atomic import written
 from slotflow.errors import InputError, OutputExistsError
-from slotflow.processes import environment
+from slotflow.processes import end_with_parent, environment
 
 RESULTS: Final = "results.json"
 #: What every record of ``results.json`` has; null where it does not apply.
@@ -99,7 +99,7 @@ def _work_off(
             keep(job, job.work())
         return
     context = multiprocessing.get_context("spawn")
-    with environment(ONE_THREAD), ProcessPoolExecutor(workers, context, _one_thread) as pool:
+    with environment(ONE_THREAD), ProcessPoolExecutor(workers, context, _begin) as pool:
         waiting = {pool.submit(job.work): job for job in left}
         try:
             while waiting:
@@ -109,6 +109,12 @@ def _work_off(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _begin() -> None:
+    """Prepare a process that was started."""
+    end_with_parent()
+    _one_thread()
 
 
 def _one_thread() -> None:
