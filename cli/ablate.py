@@ -66,7 +66,7 @@ def synthetic(
     """Mixtures of 1-4 simple sources of which one dominates (arXiv:2605.02323, section 3.1).
 
     256 samples in 16 tokens, 5 slots, noise 0.1, 5,000 mixtures to train on and 1,000 to test,
-    200 epochs, 5 seeds: some 45 minutes a method and core and kind of mixtures.
+    200 epochs, 5 seeds.
 
     \b
     Example:

@@ -16,10 +16,12 @@ sum alpha W_v(e h) = W_v (sum alpha e h) + b_v, whose W_v goes into the GRU's ow
 The same numbers (to rounding) as with keys and values made anew for each slot.
 """
 
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from slotflow.attend import Match, Read
 
 Depletion = Literal["linear", "quadratic", "cubic", "binary"]
 
@@ -254,8 +256,8 @@ class SequentialSlotAttention(_SlotAttention):
         alpha = evidence
         for _ in range(self.iterations):
             query = nn.functional.linear(self.norm_s(slot), w.query, w.query_bias)
-            alpha = torch.softmax(torch.addcmul(offset, evidence, _Match.apply(query, h)), -1)
-            reading = _Read.apply(alpha * evidence, h)
+            alpha = torch.softmax(torch.addcmul(offset, evidence, Match.apply(query, h)), -1)
+            reading = Read.apply(alpha * evidence, h)
             slot = torch.gru_cell(
                 reading, slot, w.gates, self.gru.weight_hh, w.gates_bias, self.gru.bias_hh
             )
@@ -360,50 +362,3 @@ KINDS: Final = {
 def _normalise(attention: Tensor) -> Tensor:
     """Divide by the sum over tokens; rows of zeros stay zeros."""
     return attention / attention.sum(-1, keepdim=True).clamp(min=1e-8)
-
-
-def _match(query: Tensor, h: Tensor) -> Tensor:
-    """q . h of each token: (B, D), (B, L, D) -> (B, L).
-
-    A row times a matrix is here seven times as fast as the matrix times a column.
-    """
-    return torch.bmm(query.unsqueeze(1), h.mT).squeeze(1)
-
-
-def _read(weights: Tensor, h: Tensor) -> Tensor:
-    """Sum of w h over tokens: (B, L), (B, L, D) -> (B, D)."""
-    return torch.bmm(weights.unsqueeze(1), h).squeeze(1)
-
-
-class _Match(torch.autograd.Function):
-    """``_match`` with the tokens' gradient as an outer product by broadcasting.
-
-    Autograd's own makes it as a matrix product of inner size one, transposed: three times
-    the time of all else.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, query: Tensor, h: Tensor) -> Tensor:
-        ctx.save_for_backward(query, h)
-        return _match(query, h)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        query, h = ctx.saved_tensors
-        grad = grad.to(h.dtype)  # autocast may have made the two differ
-        return _read(grad, h).to(query.dtype), grad.unsqueeze(-1) * query.unsqueeze(1)
-
-
-class _Read(torch.autograd.Function):
-    """``_read``, likewise."""
-
-    @staticmethod
-    def forward(ctx: Any, weights: Tensor, h: Tensor) -> Tensor:
-        ctx.save_for_backward(weights, h)
-        return _read(weights, h)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        weights, h = ctx.saved_tensors
-        grad = grad.to(h.dtype)
-        return _match(grad, h).to(weights.dtype), weights.unsqueeze(-1) * grad.unsqueeze(1)
