@@ -8,12 +8,9 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from slotflow.batches import Tensors
 from slotflow.labels import from_local_units
-from slotflow.matching import assign
 from slotflow.metrics import (
     chance_peak_overlap,
     cosine_overlap,
@@ -21,10 +18,11 @@ from slotflow.metrics import (
     fair_crps,
     peak_overlap,
 )
-from slotflow.model import Reading, SlotFlow, distinct_slots
+from slotflow.model import SlotFlow
+from slotflow.outcomes import Batch, outcomes
 from slotflow.parameters import SCORED, to_scored
 from slotflow.response import Float
-from slotflow.tokendata import TokenData, TokenSource, as_source
+from slotflow.tokendata import TokenData, TokenSource
 
 SNR_EDGES = (5.0, 7.0, 10.0, 20.0, 50.0, 100.0)
 
@@ -80,24 +78,14 @@ def evaluate(
         seed: of the draws.
         batch: bands at a time.
     """
-    generator = torch.Generator().manual_seed(seed)
-    source = as_source(data)
     parts: list[Scores] = []
     truths: list[_Truth] = []
     estimated, attention = [], []
-    for start in range(0, len(source), batch):
-        index = np.arange(start, min(start + batch, len(source)))
-        bands = source.rows(index)
-        truths.append(_truth(bands))
-        rows = Tensors.of(bands, source.bands(index) if network.needs_data else None)
-        with torch.no_grad():
-            reading = network.read(rows.batch)
-            cost = pair_cost(network, reading, rows.targets.sources, rows.count)
-            slot = assign(cost, _present(rows.count, cost.shape[2]))
-            parts.append(_score(network, reading, cost, slot, bands, duration, draws, generator))
-        found = (reading.existence > 0) & distinct_slots(reading)
-        estimated.append(found.sum(dim=1).numpy())
-        attention.append(_matched_first(reading.attention, slot).numpy())
+    for one in outcomes(network, data, draws, seed, batch):
+        truths.append(_truth(one))
+        parts.append(_score(one, network.bins, duration))
+        estimated.append(((one.existence > 0) & one.counts).sum(axis=1))
+        attention.append(matched_first(one))
     number, quietest, tokens = (np.concatenate(column) for column in zip(*truths, strict=True))
     # slots of a band without components attend to nothing
     several = (number >= 2) & (tokens > 0)
@@ -124,67 +112,38 @@ class _Truth(NamedTuple):
     tokens: NDArray[np.int64]
 
 
-def _truth(data: TokenData) -> _Truth:
-    quietest = np.min(np.where(np.isnan(data.snr), np.inf, data.snr), axis=1)
-    return _Truth(data.number, quietest, data.valid.sum(axis=1))
+def _truth(one: Batch) -> _Truth:
+    quietest = np.full(len(one.number), np.inf)
+    np.minimum.at(quietest, one.band, one.snr)
+    return _Truth(one.number, quietest, one.valid.sum(axis=1))
 
 
-def _matched_first(attention: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:
-    """Return the attention (B, S, C) with the slots that hold a source (B, K) in front."""
-    free = torch.ones(attention.shape[:2], dtype=torch.bool)
-    row, column = torch.nonzero(slot >= 0, as_tuple=True)
-    free[row, slot[row, column]] = False
-    order = torch.argsort(free.to(torch.int8), dim=1, stable=True)
-    return torch.gather(attention, 1, order[..., None].expand(-1, -1, attention.shape[2]))
+def matched_first(one: Batch) -> Float:
+    """Return the attention (B, S, C) with the slots that hold a source in front."""
+    free = np.ones(one.counts.shape, dtype=bool)
+    free[one.band, one.slot] = False
+    order = np.argsort(free, axis=1, kind="stable")
+    return np.take_along_axis(one.attention, order[..., None], axis=1)
 
 
-def _present(count: torch.Tensor, most: int) -> torch.Tensor:
-    return torch.arange(most)[None] < count[:, None]
-
-
-def pair_cost(
-    network: SlotFlow, reading: Reading, sources: torch.Tensor, count: torch.Tensor
-) -> torch.Tensor:
-    """Return -ln q(source | slot) of every pair: (B, S, K); 0 for padding."""
-    batch, slots = reading.existence.shape
-    most = sources.shape[1]
-    present = _present(count, most)[:, None].expand(-1, slots, -1)
-    context = reading.context[:, :, None].expand(-1, -1, most, -1)[present]
-    reference = reading.reference[:, :, None].expand(-1, -1, most, -1)[present]
-    chosen = sources[:, None].expand(-1, slots, -1, -1)[present]
-    cost = torch.zeros(batch, slots, most)
-    cost[present] = -network.log_prob(chosen, context, reference).sum(dim=-1)
-    return cost
-
-
-def _score(
-    network: SlotFlow, reading: Reading, cost: torch.Tensor, slot: torch.Tensor,
-    data: TokenData, duration: float, draws: int, generator: torch.Generator,
-) -> Scores:  # fmt: skip
-    band, source = np.nonzero(slot.numpy() >= 0)
-    chosen = slot.numpy()[band, source]
-    context = reading.context[band, chosen]
-    reference = reading.reference[band, chosen]
-    local, _ = network.sample(context, reference, draws, generator)
-    first = data.first_bin[band].astype(np.float64)
-    bins = network.bins
-    sampled = from_local_units(local.numpy(), first[:, None], duration)
-    scored = to_scored(sampled, first[:, None], bins, duration)
-    truth = data.sources[band, source]
-    target = to_scored(from_local_units(truth, first, duration), first, bins, duration)
-    crps = np.empty((len(band), len(SCORED)))
-    inside = np.empty((len(band), len(SCORED)), dtype=bool)
-    for j, (_, period) in enumerate(SCORED):
-        crps[:, j] = fair_crps(scored[..., j], target[:, j], period)
-        inside[:, j] = covered(scored[..., j], target[:, j], 0.9, period)
-    place = np.where(np.isnan(data.snr), np.nan, data.sources[..., 0])
-    distance = np.abs(place[band] - truth[:, :1])
-    distance[np.arange(len(band)), source] = np.inf
-    return Scores(
-        crps, inside, cost.numpy()[band, chosen, source], data.snr[band, source],
-        np.abs(reference[:, 0].numpy() - truth[:, 0]),
-        np.nanmin(distance, axis=1),
+def scored(one: Batch, bins: int, duration: float) -> tuple[Float, Float]:
+    """Return draws (n, m, 8) and truths (n, 8) in the unit ranges of ``to_scored``."""
+    first = one.first_bin[one.band].astype(np.float64)
+    sampled = from_local_units(one.draws, first[:, None], duration)
+    truths = from_local_units(one.truths, first, duration)
+    return (
+        to_scored(sampled, first[:, None], bins, duration), to_scored(truths, first, bins, duration)
     )  # fmt: skip
+
+
+def _score(one: Batch, bins: int, duration: float) -> Scores:
+    draws, target = scored(one, bins, duration)
+    crps = np.empty(target.shape)
+    inside = np.empty(target.shape, dtype=bool)
+    for j, (_, period) in enumerate(SCORED):
+        crps[:, j] = fair_crps(draws[..., j], target[:, j], period)
+        inside[:, j] = covered(draws[..., j], target[:, j], 0.9, period)
+    return Scores(crps, inside, -one.truth_log_q, one.snr, one.offset, one.nearest)
 
 
 def summary(result: Evaluation) -> dict[str, object]:
@@ -229,7 +188,7 @@ def _row(scores: Scores, chosen: NDArray[np.bool_]) -> dict[str, object]:
         return {"sources": 0}
     return {
         "sources": int(chosen.sum()),
-        "nll": _mean(scores.nll[chosen]),
+        "nll": _mean(scores.nll[chosen & np.isfinite(scores.nll)]),  # inside the support
         "nll_median": round(float(np.median(scores.nll[chosen])), 3),
         "missed": _mean(scores.offset[chosen] > 1.0),
         "crps": {n: _mean(scores.crps[chosen, j]) for j, (n, _) in enumerate(SCORED)},

@@ -1,0 +1,1 @@
+"""Reports: are these posteriors right?"""
