@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slotflow.cli.common import check_folder, cores, progress, say
+from slotflow.cli.common import check_folder, cores, held_folder, progress, say
 
 if TYPE_CHECKING:
     from slotflow.ablate.runs import Job
     from slotflow.config import Preset
+    from slotflow.response import ResponseGrid
 
 #: Columns of the printed tables.
 MIXTURES = ("peak_overlap", "chance", "cosine_overlap", "existence", "k_exact")
@@ -18,11 +19,16 @@ LISA = (
     "peak_overlap", "chance", "hit", "nll", "nll_snr10", "missed_snr10", "crps_snr10.f0",
     "crps_snr10.ln_amplitude", "k_exact", "seconds",
 )  # fmt: skip
+MIXERS = (
+    "nll", "nll_snr10", "missed_snr10", "crps_snr10.f0", "crps_snr10.ln_amplitude",
+    "peak_overlap", "hit", "k_exact", "largest_attention", "attention_entropy",
+    "encoder_parameters", "seconds",
+)  # fmt: skip
 DEFAULTS = "vanilla,sequential,linear"
 
 
 def common(default_seeds: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Options that the three comparisons share."""
+    """Options that the comparisons share."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         for option in (
@@ -155,23 +161,71 @@ def lisa(
       slotflow ablate lisa --samples 2000 --epochs 2 --seeds 1
     """
     from slotflow.ablate.lisa import KINDS, lisa_jobs
-    from slotflow.cli import train
-    from slotflow.config import load_preset
-    from slotflow.simulate.orbits import response_grid
     from slotflow.store import TrainingSet
 
     chosen = tuple(_chosen("--kinds", kinds, KINDS))
     folder = output or Path("ablate-lisa")
+    place = directory if directory is not None else folder / "data"
+    settings, grid = _searched(place, folder, preset, samples, epochs, workers)
+    jobs = list(lisa_jobs(settings, TrainingSet(place).directory, folder, grid, seeds or 3, chosen))
+    _run(folder, jobs, workers, LISA)
+
+
+@ablate.command(short_help="Token mixers, on LISA's data.")
+@click.argument("directory", type=click.Path(path_type=Path), required=False, metavar="[DIR]")
+@click.option("--preset", default="shipped", metavar="NAME|FILE", help="All but the mixer.")
+@click.option("--samples", type=click.IntRange(min=64), default=20_000,
+              help="Bands that are simulated where DIR holds none.")  # fmt: skip
+@click.option("--epochs", type=click.IntRange(min=1), default=5,
+              help="Passes over the bands.")  # fmt: skip
+@click.option("--methods", default=None, show_default="all",
+              help="Of softmax, quaternion, hamilton, conformer, kuramoto, kuramoto-causal, dice,"
+                   " dice-linear, dice-binary, dice-streams, collapsed, qk-0.25, qk-4,"
+                   " qk-16.")  # fmt: skip
+@common(3)
+def mixers(
+    directory: Path | None, preset: str, samples: int, epochs: int, methods: str | None,
+    output: Path | None, seeds: int | None, workers: int | None,
+) -> None:  # fmt: skip
+    """The whole model with each token mixer, on the training set in DIR (made if need be).
+
+    Same bands, steps and number of parameters: NLL, CRPS, overlap, parameters and time of softmax,
+    quaternion, Kuramoto and Dice attention, of collapsed circuits, and of other ratios of the
+    learning rates of queries and keys.
+
+    \b
+    Example:
+      slotflow ablate mixers
+      slotflow ablate mixers training-data --methods softmax,dice --seeds 1
+    """
+    from slotflow.ablate.mixers import METHODS, mixer_jobs
+    from slotflow.store import TrainingSet
+
+    given = ",".join(METHODS) if methods is None else methods
+    chosen = tuple(_chosen("--methods", given, METHODS))
+    folder = output or Path("ablate-mixers")
+    place = directory if directory is not None else folder / "data"
+    settings, grid = _searched(place, folder, preset, samples, epochs, workers)
+    found = TrainingSet(place).directory
+    jobs = list(mixer_jobs(settings, found, folder, grid, seeds or 3, chosen))
+    _run(folder, jobs, workers, MIXERS)
+
+
+def _searched(
+    place: Path, folder: Path, preset: str, samples: int, epochs: int, workers: int | None
+) -> "tuple[Preset, ResponseGrid]":
+    """Make the training set if need be and search it; return the settings and the response."""
+    from slotflow.cli import train
+    from slotflow.config import load_preset
+    from slotflow.simulate.orbits import response_grid
+
     check_folder(folder, "the comparison")
     settings = _sized(load_preset(preset), samples, epochs)
-    place = directory if directory is not None else folder / "data"
     train.simulate_if_needed(place, settings, preset, workers)
     data = train.open_set(place, settings, preset)
     train.search(data, settings, workers)
     settings = settings.model_copy(update={"observation": data.observation})
-    grid = response_grid(data.observation, settings.components.slow_samples)
-    jobs = list(lisa_jobs(settings, TrainingSet(place).directory, folder, grid, seeds or 3, chosen))
-    _run(folder, jobs, workers, LISA)
+    return settings, response_grid(data.observation, settings.components.slow_samples)
 
 
 def _sized(preset: "Preset", samples: int, epochs: int) -> "Preset":
@@ -200,17 +254,20 @@ def _chosen[Name: str](option: str, given: str, known: Iterable[Name]) -> list[N
 def _run(folder: Path, jobs: "Sequence[Job]", workers: int | None, shown: Sequence[str]) -> None:
     """Do what is left to do; write and print what came out."""
     from slotflow.ablate.figures import write_figures
-    from slotflow.ablate.runs import RESULTS, run_all
+    from slotflow.ablate.runs import RESULTS, path_of, run_all
     from slotflow.ablate.table import markdown
-    from slotflow.atomic import written
+    from slotflow.atomic import remove_leftovers, written
 
-    check_folder(folder, "the comparison")
-    say(f"{folder}: {len(jobs)} runs")
-    with progress("comparing", "runs") as report:
-        records = run_all(folder, jobs, workers or cores(), report)
-    with written(folder / "table.md") as path:
-        path.write_text(markdown(records), encoding="utf-8")
-    pictures = write_figures(records, folder)
+    refusal = f"{folder}: another comparison is running in it; let it end, or give another -o DIR"
+    with held_folder(folder, ".run.lock", "the comparison", refusal):
+        remove_leftovers(folder / "runs", {path_of(folder, job).name for job in jobs})
+        remove_leftovers(folder, (RESULTS, "table.md"))
+        say(f"{folder}: {len(jobs)} runs")
+        with progress("comparing", "runs") as report:
+            records = run_all(folder, jobs, workers or cores(), report)
+        with written(folder / "table.md") as path:
+            path.write_text(markdown(records), encoding="utf-8")
+        pictures = write_figures(records, folder)
     click.echo(markdown(records, shown), nl=False)
     click.echo(f"results: {folder / RESULTS}")
     click.echo(f"table:   {folder / 'table.md'}")

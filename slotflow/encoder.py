@@ -1,4 +1,4 @@
-"""Components to tokens: embedding, pair features, a few layers of self-attention.
+"""Components to tokens: embedding, pair features, a few layers in which tokens see each other.
 
 What tells a source from the ghost of a loud neighbour is the neighbour, so every pair of
 components has features of its own, weighted by exp(-(df / scale)^2): they are pooled into
@@ -9,9 +9,9 @@ from typing import Final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from slotflow.config import ModelSettings
+from slotflow.mixers import Pairs, spectrum_reader, token_layer
 from slotflow.tokens import BAND_WIDTH, TOKEN_WIDTH
 
 PAIR_WIDTH: Final = 8
@@ -44,35 +44,6 @@ def pair_features(reference: Tensor, direction: Tensor, scale: float) -> Tensor:
     return torch.stack(columns, dim=-1).to(direction.dtype)
 
 
-class TokenLayer(nn.Module):
-    """One pre-norm transformer layer whose scores take a bias per pair."""
-
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
-        super().__init__()
-        if width % heads:
-            raise ValueError(f"expected heads that divide the width {width}; got {heads}")
-        self.heads = heads
-        self.dropout = dropout
-        self.norm_attention = nn.LayerNorm(width)
-        self.norm_mlp = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 2 * width), nn.GELU(), nn.Dropout(dropout), nn.Linear(2 * width, width)
-        )
-
-    def forward(self, tokens: Tensor, bias: Tensor) -> Tensor:
-        """(B, C, D) tokens and (B, heads, C, C) score bias, -inf where masked -> (B, C, D)."""
-        batch, count, width = tokens.shape
-        q, k, v = (
-            part.view(batch, count, self.heads, -1).transpose(1, 2)
-            for part in self.qkv(self.norm_attention(tokens)).chunk(3, dim=-1)
-        )
-        mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-        tokens = tokens + self.out(mixed.transpose(1, 2).reshape(batch, count, width))
-        return torch.as_tensor(tokens + self.mlp(self.norm_mlp(tokens)))
-
-
 class Encoder(nn.Module):
     """Token features to tokens."""
 
@@ -86,12 +57,14 @@ class Encoder(nn.Module):
         self.pair = nn.Sequential(nn.Linear(PAIR_WIDTH, 32), nn.GELU())
         self.pair_to_token = nn.Linear(32, width)
         self.pair_to_bias = nn.Linear(32, settings.heads)
-        self.layers = nn.ModuleList(
-            TokenLayer(width, settings.heads, settings.dropout) for _ in range(settings.layers)
-        )
+        self.layers = nn.ModuleList(token_layer(settings) for _ in range(settings.layers))
         self.norm = nn.LayerNorm(width)
+        self.spectrum = spectrum_reader(settings)
 
-    def forward(self, features: Tensor, band: Tensor, reference: Tensor, valid: Tensor) -> Tensor:
+    def forward(
+        self, features: Tensor, band: Tensor, reference: Tensor, valid: Tensor,
+        data: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         """Return tokens (B, C, D); those of missing components are 0.
 
         Args:
@@ -99,6 +72,7 @@ class Encoder(nn.Module):
             band: (B, BAND_WIDTH).
             reference: (B, C, 13) float64.
             valid: (B, C) bool.
+            data: (B, 3, K) complex, the band's, with ``mixer_spectrum`` alone.
         """
         count = features.shape[1]
         everywhere = band[:, None, :].expand(-1, count, -1)
@@ -110,10 +84,15 @@ class Encoder(nn.Module):
         offset = reference[:, None, :, 0] - reference[:, :, None, 0]
         weight = torch.exp(-((offset / self.scale) ** 2)).to(pairs.dtype) * other
         tokens = tokens + self.pair_to_token((weight[..., None] * pairs).sum(dim=2))
+        if self.spectrum is not None:
+            if data is None:
+                raise ValueError("expected the bands' data for mixer_spectrum; got None")
+            tokens = tokens + self.spectrum(data, reference[..., 0], tokens)
         # a token always sees itself, so that no row of scores is empty
         seen = both | torch.eye(count, dtype=torch.bool, device=valid.device)
         bias = self.pair_to_bias(pairs).permute(0, 3, 1, 2)
         bias = bias.masked_fill(~seen[:, None], float("-inf"))
+        known = Pairs(bias, reference[..., 0])
         for layer in self.layers:
-            tokens = layer(tokens, bias)
+            tokens = layer(tokens, known)
         return torch.as_tensor(self.norm(tokens) * valid[..., None])

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from slotflow.attend import Match, Read
 
 Depletion = Literal["linear", "quadratic", "cubic", "binary"]
+Parameterisation = Literal["factorised", "collapsed"]
 
 #: Evidence below this counts as this in the logarithm (as in the author's reference).
 LOG_FLOOR = 1e-6
@@ -78,9 +79,14 @@ class _SlotAttention(nn.Module):
         iterations: refinements of each slot.
         learned_starts: each slot has a start of its own (``slot_start``), instead of an
             exchangeable draw from a learned Gaussian (``slot_mu``, ``slot_sigma``).
+        parameterisation: collapsed: one matrix ``proj_qk`` for W_k^T W_q, and W_v in the GRU's
+            input weights; it starts as the product of a factorised one's weights.
     """
 
-    def __init__(self, n_slots: int, width: int, iterations: int, learned_starts: bool) -> None:
+    def __init__(
+        self, n_slots: int, width: int, iterations: int, learned_starts: bool,
+        parameterisation: Parameterisation = "factorised",
+    ) -> None:  # fmt: skip
         super().__init__()
         self.n_slots = n_slots
         self.width = width
@@ -99,6 +105,25 @@ class _SlotAttention(nn.Module):
         self.proj_v = nn.Linear(width, width)
         self.gru = nn.GRUCell(width, width)
         self.mlp = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
+        self.collapsed = parameterisation == "collapsed"
+        if self.collapsed:
+            self._collapse()
+
+    def _collapse(self) -> None:
+        """Put products in place of the factors."""
+        query, key, value = self.proj_q, self.proj_k, self.proj_v
+        self.proj_qk = nn.Linear(self.width, self.width)
+        with torch.no_grad():
+            self.proj_qk.weight.copy_(key.weight.T @ query.weight)
+            self.proj_qk.bias.copy_(key.weight.T @ query.bias)
+            self.gru.bias_ih.addmv_(self.gru.weight_ih, value.bias)
+            self.gru.weight_ih.copy_(self.gru.weight_ih @ value.weight)
+        del self.proj_q, self.proj_k, self.proj_v
+
+    def query_key(self) -> list[tuple[nn.Parameter, int | None]]:
+        """Return the parameters that say which tokens a slot looks at, all whole."""
+        parts = (self.proj_qk,) if self.collapsed else (self.proj_q, self.proj_k)
+        return [(parameter, None) for part in parts for parameter in part.parameters()]
 
     def starts(self, batch: int, generator: torch.Generator | None = None) -> Tensor:
         """Return the slots' first states, (B, S, D).
@@ -164,7 +189,7 @@ class SequentialSlotAttention(_SlotAttention):
     It isolates what the sequence alone does (the ``sequential`` baseline of arXiv:2605.02323).
 
     Args:
-        n_slots, width, iterations, learned_starts: see the base class.
+        n_slots, width, iterations, learned_starts, parameterisation: see the base class.
         tau: temperature of the attention.
         gamma, depletion, epsilon: only evidence depletion has them; accepted without effect, so
             that all kinds are built from the same settings.
@@ -180,8 +205,9 @@ class SequentialSlotAttention(_SlotAttention):
         depletion: Depletion = "quadratic",
         epsilon: float = 1e-4,
         learned_starts: bool = False,
+        parameterisation: Parameterisation = "factorised",
     ) -> None:
-        super().__init__(n_slots, width, iterations, learned_starts)
+        super().__init__(n_slots, width, iterations, learned_starts, parameterisation)
         self.tau = tau
 
     def forward(
@@ -234,13 +260,20 @@ class SequentialSlotAttention(_SlotAttention):
         The bias of the keys adds the same to all logits of a slot, so the softmax does not
         see it; it enters with weight 0 so that every parameter has a gradient.
         """
-        fixed = (0.0 * self.proj_k.bias).sum()
+        fixed = self.norm_in.weight.new_zeros(())
+        if not self.collapsed:
+            fixed = (0.0 * self.proj_k.bias).sum()
         fixed = fixed + bias if bias is not None else fixed.expand(mask.shape)
         return fixed.masked_fill(~mask, HOPELESS)
 
     def _absorb(self) -> _Absorbed:
         """Fold the projections of keys and values into what each slot computes anyway."""
         scale = 1.0 / (self.tau * self.width**0.5)
+        if self.collapsed:
+            query = self.proj_qk
+            return _Absorbed(
+                scale * query.weight, scale * query.bias, self.gru.weight_ih, self.gru.bias_ih
+            )
         keys, gates = self.proj_k.weight, self.gru.weight_ih
         return _Absorbed(
             scale * (keys.T @ self.proj_q.weight),
@@ -269,7 +302,7 @@ class EvidenceDepletion(SequentialSlotAttention):
     """Sequential slot attention with evidence depletion.
 
     Args:
-        n_slots, width, iterations, learned_starts: see the base class.
+        n_slots, width, iterations, learned_starts, parameterisation: see the base class.
         gamma: strength of the bias gamma log e.
         tau: temperature of the attention.
         depletion: the form f.
@@ -286,8 +319,12 @@ class EvidenceDepletion(SequentialSlotAttention):
         depletion: Depletion = "quadratic",
         epsilon: float = 1e-4,
         learned_starts: bool = False,
+        parameterisation: Parameterisation = "factorised",
     ) -> None:
-        super().__init__(n_slots, width, iterations, tau=tau, learned_starts=learned_starts)
+        super().__init__(
+            n_slots, width, iterations, tau=tau, learned_starts=learned_starts,
+            parameterisation=parameterisation,
+        )  # fmt: skip
         self.gamma = gamma
         self.depletion: Depletion = depletion
         self.epsilon = epsilon
@@ -318,8 +355,9 @@ class VanillaSlotAttention(_SlotAttention):
         depletion: Depletion = "quadratic",
         epsilon: float = 1e-4,
         learned_starts: bool = False,
+        parameterisation: Parameterisation = "factorised",
     ) -> None:
-        super().__init__(n_slots, width, iterations, learned_starts)
+        super().__init__(n_slots, width, iterations, learned_starts, parameterisation)
 
     def forward(
         self,
@@ -335,7 +373,7 @@ class VanillaSlotAttention(_SlotAttention):
         """
         h = self.inputs(tokens, mask, bias)
         slots = self.starts(len(h), generator)
-        keys, values = self.proj_k(h), self.proj_v(h)
+        keys, values = (h, h) if self.collapsed else (self.proj_k(h), self.proj_v(h))
         share = mask.to(h.dtype)
         if bias is not None:
             lowest = torch.finfo(h.dtype).min
@@ -343,12 +381,33 @@ class VanillaSlotAttention(_SlotAttention):
             share = share * torch.exp(known - known.amax(-1, keepdim=True))
         attention = h.new_zeros(len(h), self.n_slots, h.shape[1])
         for _ in range(self.iterations):
-            query = self.proj_q(self.norm_s(slots)) / self.width**0.5
-            attention = torch.softmax(query @ keys.mT, 1) * share.unsqueeze(1)
+            attention = torch.softmax(self._logits(slots, keys), 1) * share.unsqueeze(1)
             reading = _normalise(attention) @ values
             slots = self.update(slots.flatten(0, 1), reading.flatten(0, 1)).view_as(slots)
         untouched = mask.to(h.dtype).unsqueeze(1).expand(-1, self.n_slots + 1, -1)
         return SlotOutput(slots, attention, untouched)
+
+    def _logits(self, slots: Tensor, keys: Tensor) -> Tensor:
+        """Return q . k / sqrt D, (B, S, L)."""
+        normalised = self.norm_s(slots)
+        if not self.collapsed:
+            return torch.as_tensor(self.proj_q(normalised) / self.width**0.5 @ keys.mT)
+        whole = self.proj_qk(normalised) @ keys.mT + self.proj_offset(normalised)
+        return torch.as_tensor(whole / self.width**0.5)
+
+    def _collapse(self) -> None:
+        """As for all; what the keys' bias adds to a slot counts where slots compete."""
+        query, key = self.proj_q, self.proj_k
+        self.proj_offset = nn.Linear(self.width, 1)
+        with torch.no_grad():
+            self.proj_offset.weight.copy_((key.bias @ query.weight)[None])
+            self.proj_offset.bias.copy_(key.bias @ query.bias)
+        super()._collapse()
+
+    def query_key(self) -> list[tuple[nn.Parameter, int | None]]:
+        """Return the parameters that say which tokens a slot looks at, all whole."""
+        offset = list(self.proj_offset.parameters()) if self.collapsed else []
+        return [*super().query_key(), *((parameter, None) for parameter in offset)]
 
 
 #: Kinds of slots by the name that the settings have for them.

@@ -88,34 +88,50 @@ class LisaJob:
 
     def work(self) -> dict[str, Any]:
         """Train, and score on the held-out bands."""
-        preset = self.run_preset()
-        data = TrainingSet(self.directory)
-        tokens = open_tokens(data, preset.components, preset.train.noise_draws)
-        trainer = Trainer(preset, tokens, self.grid, self.folder, tensorboard=False)
-        trained = trainer.run()
-        hits = trainer.validate()
-        scores = summary(
-            evaluate(trained.network, trainer.held, data.observation.duration, draws=DRAWS)
-        )
-        loud, everything = scores["snr_above_10"], scores["all"]
-        assert isinstance(loud, dict)
-        assert isinstance(everything, dict)
-        return {
-            "peak_overlap": scores["peak_overlap"],
-            "chance": scores["peak_overlap_chance"],
-            "cosine_overlap": scores["cosine_overlap"],
-            "hit": round(hits["hit"], 5),
-            "nll": everything["nll"],
-            "nll_snr10": loud["nll"],
-            "missed_snr10": loud["missed"],
-            "crps": everything["crps"],
-            "crps_snr10": loud["crps"],
-            "k_exact": scores["k_exact"],
-            "k_exact_all_above_10": scores["k_exact_all_above_10"],
-            "passes": preset.train.passes,
-            "bands": scores["bands"],
-            "seconds": round(trainer.seconds, 1),
-        }
+        return train_and_score(self.run_preset(), self.directory, self.grid, self.folder)[0]
+
+
+def train_and_score(
+    preset: Preset, directory: Path, grid: ResponseGrid, folder: Path
+) -> tuple[dict[str, Any], Trainer]:
+    """Train a network, and score it on the held-out bands.
+
+    Args:
+        preset: model, losses and training.
+        directory: the training set, searched.
+        grid: the observation's response.
+        folder: of the run; one that was broken off goes on.
+
+    Returns:
+        The figures, and the trainer with its networks and held-out bands.
+    """
+    data = TrainingSet(directory)
+    tokens = open_tokens(data, preset.components, preset.train.noise_draws)
+    trainer = Trainer(preset, tokens, grid, folder, tensorboard=False)
+    trained = trainer.run()
+    hits = trainer.validate()
+    scores = summary(
+        evaluate(trained.network, trainer.held, data.observation.duration, draws=DRAWS)
+    )
+    loud, everything = scores["snr_above_10"], scores["all"]
+    assert isinstance(loud, dict)
+    assert isinstance(everything, dict)
+    return {
+        "peak_overlap": scores["peak_overlap"],
+        "chance": scores["peak_overlap_chance"],
+        "cosine_overlap": scores["cosine_overlap"],
+        "hit": round(hits["hit"], 5),
+        "nll": everything["nll"],
+        "nll_snr10": loud["nll"],
+        "missed_snr10": loud["missed"],
+        "crps": everything["crps"],
+        "crps_snr10": loud["crps"],
+        "k_exact": scores["k_exact"],
+        "k_exact_all_above_10": scores["k_exact_all_above_10"],
+        "passes": preset.train.passes,
+        "bands": scores["bands"],
+        "seconds": round(trainer.seconds, 1),
+    }, trainer
 
 
 def lisa_jobs(

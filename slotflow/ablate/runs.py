@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from slotflow.atomic import written
 from slotflow.errors import InputError, OutputExistsError
+from slotflow.plain import parse_json
 from slotflow.processes import end_with_parent, environment
 
 RESULTS: Final = "results.json"
@@ -142,9 +143,9 @@ def stored(path: Path, job: Job) -> Record | None:
     if not path.exists():
         return None
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        settings = record["settings"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        record = parse_json(path.read_bytes(), str(path))
+        settings = dict(record["settings"])
+    except (OSError, ValueError, KeyError, TypeError, InputError) as error:
         raise InputError(f"{path}: not the record of a run; remove it ({error})") from error
     wanted = json.loads(json.dumps(job.settings))
     for name in sorted(wanted.keys() | settings.keys()):
