@@ -1,9 +1,10 @@
 """What a catalogue of a whole simulated Galaxy is worth: found, missed, false, by SNR.
 
-    ./run python benchmarks/galaxy_years.py [--quick] [--years 2]
+    ./run python benchmarks/galaxy_years.py [--quick] [--years 2] [--model data/models.json]
 
 Each year is simulated anew (all binaries above 0.5 mHz and noise, another seed each) and goes
-through the main job with the model that ships, 1.0-2.1 mHz. A report stands for a true source
+through the main job with a model, or the models of an index, over all that they are trained on,
+or between --fmin and --fmax (Hz). A report stands for a true source
 within one bin of it whose waveform overlaps by more than 0.8 with its own; duplicates are
 reports of one source, or pairs of reports that overlap so. The last line is one JSON object.
 """
@@ -20,12 +21,12 @@ import click
 import numpy as np
 import torch
 
-from slotflow.checkpoint import Model, load_model
+from slotflow.checkpoint import load_model
 from slotflow.cli.common import cores
 from slotflow.detection import Detection, detection, match, overlaps
+from slotflow.family import Family, family_posterior, read_family
 from slotflow.merging import Comparison
 from slotflow.parameters import F0
-from slotflow.posterior import posterior
 from slotflow.readers import read_observation, read_truth
 from slotflow.simulate.observation import GalaxySettings, simulate_observation
 
@@ -35,14 +36,16 @@ FIRST_SEED = 101  # not that of the example
 SAME = 0.8
 
 
-def one_year(model: Model, path: Path, seed: int, fmax: float | None, workers: int) -> Any:
+def one_year(
+    family: Family, path: Path, seed: int, ends: tuple[float | None, float | None], workers: int
+) -> Any:
     """Return the detection figures of one year, and those beside them."""
     begin = time.perf_counter()
+    model = family.models[-1]  # whose grid is the finest
     summary = simulate_observation(path, model.preset.observation, seed, galaxy=GalaxySettings())
     simulated = time.perf_counter()
-    fmin = None if fmax is None else fmax - 1e-4
-    result = posterior(
-        read_observation(path), model, fmin=fmin, fmax=fmax, samples=400, processes=workers
+    result = family_posterior(
+        read_observation(path), family, fmin=ends[0], fmax=ends[1], samples=400, processes=workers
     )
     done = time.perf_counter()
     truth = read_truth(path)
@@ -92,18 +95,27 @@ def show(found: Detection) -> None:
 @click.command()
 @click.option("--years", default=2, help="Simulated years.")
 @click.option("--workers", default=cores())
+@click.option("--model", "path", type=click.Path(path_type=Path), default=MODEL,
+              help="A model, or an index of models.")  # fmt: skip
+@click.option("--fmin", type=float, default=None)
+@click.option("--fmax", type=float, default=None)
 @click.option("--quick", is_flag=True, help="One year, 1.5-1.6 mHz.")
-def main(years: int, workers: int, quick: bool) -> None:
+def main(
+    years: int, workers: int, path: Path, fmin: float | None, fmax: float | None, quick: bool
+) -> None:
     """Simulate, search, and compare."""
     torch.set_num_threads(1)
-    model = load_model(MODEL)
+    if path.suffix == ".json":
+        family = read_family(path)
+    else:
+        family = Family.of([load_model(path)], [path.name])
     records = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(1 if quick else years):
-            path = Path(folder) / f"year-{number}.h5"
-            fmax = 1.6e-3 if quick else None
-            records.append(one_year(model, path, FIRST_SEED + number, fmax, workers))
-            path.unlink()
+            year = Path(folder) / f"year-{number}.h5"
+            ends = (1.5e-3, 1.6e-3) if quick else (fmin, fmax)
+            records.append(one_year(family, year, FIRST_SEED + number, ends, workers))
+            year.unlink()
     total = {
         "years": records,
         "duplicates": sum(record["duplicates"] + record["pairs_alike"] for record in records),

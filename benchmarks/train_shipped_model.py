@@ -1,14 +1,18 @@
-"""Make the model that ships: simulate, search, train, score on fresh bands, write the card.
+"""Make a model that ships: simulate, search, train, score on fresh bands, write the card.
 
     ./run python benchmarks/train_shipped_model.py
+    ./run python benchmarks/train_shipped_model.py --preset crowded --held-out 1000
+    ./run python benchmarks/train_shipped_model.py --preset high --held-out 1000
 
-Everything follows from the preset ``shipped`` and fixed seeds. Each stage keeps what it has
-in ``--workdir``; a run that was broken off goes on where it stopped. CPU seconds of each
-stage are added up over the runs.
+Everything follows from the preset and fixed seeds. Each stage keeps what it has in
+``--workdir``; a run that was broken off goes on where it stopped. CPU seconds of each stage
+are added up over the runs. With more than one model in the folder, their index is written, too.
 """
 
+import itertools
 import json
 import resource
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +24,9 @@ import numpy as np
 import torch
 
 from slotflow.checkpoint import Model, save_model
-from slotflow.config import Preset, load_preset
+from slotflow.config import Preset, PriorSettings, load_preset
 from slotflow.evaluation import evaluate, summary
+from slotflow.family import write_family
 from slotflow.simulate.dataset import simulate_dataset
 from slotflow.simulate.orbits import response_grid
 from slotflow.store import TrainingSet
@@ -32,6 +37,9 @@ from slotflow.train import Trainer
 TRAINING_SEED = 1
 HELD_OUT_SEED = 2
 DATA = Path(__file__).resolve().parent.parent / "data"
+INDEX = "models.json"
+#: By preset, in order of frequency.
+FILES = {"shipped": "model", "crowded": "crowded", "high": "high"}
 
 
 @contextmanager
@@ -74,16 +82,20 @@ def report(number: int, of: int, terms: dict[str, float]) -> None:
 
 
 @click.command()
-@click.option("--workdir", type=click.Path(path_type=Path), default=Path("run-shipped"))
+@click.option("--workdir", type=click.Path(path_type=Path), default=None,
+              show_default="run-PRESET")  # fmt: skip
 @click.option("--output", type=click.Path(path_type=Path), default=DATA, help="Folder.")
-@click.option("--preset", "name", default="shipped")
+@click.option("--preset", "name", default="shipped", type=click.Choice(list(FILES)))
 @click.option("--held-out", default=2000, help="Fresh bands to score on.")
 @click.option("--workers", default=2, help="Processes that simulate and search.")
-@click.option("--quick", is_flag=True, help="The preset tiny, 64 held-out bands: a smoke test.")
-def main(workdir: Path, output: Path, name: str, held_out: int, workers: int, quick: bool) -> None:
-    """Make the model that ships."""
+@click.option("--quick", is_flag=True, help="A tiny set and network: a smoke test.")
+def main(
+    workdir: Path | None, output: Path, name: str, held_out: int, workers: int, quick: bool
+) -> None:
+    """Make a model that ships."""
     torch.set_num_threads(1)
-    preset = load_preset("tiny" if quick else name)
+    workdir = Path(f"run-{name}") if workdir is None else workdir
+    preset = small(load_preset(name)) if quick else load_preset(name)
     held_out = 64 if quick else held_out
     workdir.mkdir(parents=True, exist_ok=True)
     output.mkdir(parents=True, exist_ok=True)
@@ -102,12 +114,47 @@ def main(workdir: Path, output: Path, name: str, held_out: int, workers: int, qu
     model.card["held_out"] = scores
     model.card["seeds"] = {"training": TRAINING_SEED, "held_out": HELD_OUT_SEED}
     model.card["cpu_seconds"] = json.loads((workdir / "cpu_seconds.json").read_text("utf-8"))
-    save_model(output / "model.safetensors", model)
-    (output / "model_card.md").write_text(card_text(model, fresh), "utf-8")
+    save_model(output / f"{FILES[name]}.safetensors", model)
+    (output / f"{FILES[name]}_card.md").write_text(card_text(model, fresh, name), "utf-8")
+    write_index(output)
     click.echo(json.dumps(scores))
 
 
-def card_text(model: Model, fresh: TokenStore) -> str:
+def small(preset: Preset) -> Preset:
+    """Return a preset with the network and the training set of ``tiny``."""
+    tiny = load_preset("tiny")
+    model = tiny.model.model_copy(update={"slots": preset.model.slots})
+    return preset.model_copy(update={"model": model, "train": tiny.train})
+
+
+def write_index(folder: Path) -> None:
+    """Write the index of the models that are there, from the lowest frequency on."""
+    files = [folder / f"{stem}.safetensors" for stem in FILES.values()]
+    there = list(itertools.takewhile(Path.is_file, files))
+    if len(there) > 1:
+        write_family(folder / INDEX, there)
+        click.echo(f"written: {folder / INDEX}")
+
+
+def prior_text(prior: PriorSettings) -> list[str]:
+    """Return what a band of the prior holds, in lines of the card."""
+    windows = ", ".join(f"{width} bins from {f * 1e3:g} mHz" for f, width in prior.windows)
+    if prior.density:
+        peak = max(prior.density, key=lambda row: row[1])
+        number = (
+            f"a Poisson number of targets, up to {prior.max_sources}, by a table of densities (at"
+            f" most {peak[1]:g} a bin, at {peak[0] * 1e3:g} mHz) times the rate scale,"
+        )
+    else:
+        number = f"1-{prior.max_sources} targets, none in {prior.empty_fraction:.0%} of the bands,"
+    lines = [
+        f"{prior.fmin * 1e3:g}-{prior.fmax * 1e3:g} mHz; {number}",
+        f"in the window of interest ({windows});",
+    ]
+    return [line for part in lines for line in textwrap.wrap(part, 98)]
+
+
+def card_text(model: Model, fresh: TokenStore, name: str = "shipped") -> str:
     """Return the model card."""
     card, preset = model.card, model.preset
     prior, training = preset.prior, card["training"]
@@ -118,9 +165,10 @@ def card_text(model: Model, fresh: TokenStore) -> str:
     snr = fresh.rows(np.arange(len(fresh))).snr
     loud = float(np.mean(np.nan_to_num(snr, nan=-1.0) > 10.0) * snr.shape[1])
     lines = [
-        "# The model that ships",
+        f"# The model {FILES[name]}.safetensors",
         "",
-        f"Made by `./run python benchmarks/train_shipped_model.py`: {training['bands']} bands of",
+        f"Made by `./run python benchmarks/train_shipped_model.py --preset {name}`:",
+        f"{training['bands']} bands of",
         f"the training set (seed {card['seeds']['training']}), {training['steps']} steps of",
         f"{training['batch']}, {parameters / 1e6:.2f} M parameters. CPU seconds: {seconds};",
         f"simulation, search and training of the model together {whole / 60:.1f} CPU minutes.",
@@ -128,11 +176,10 @@ def card_text(model: Model, fresh: TokenStore) -> str:
         "**Data.** One-year TDI 1.5 (A, E, T), equal-arm orbit of lisaorbits at its default phase,",
         f"t0 = {preset.observation.t0:g} s, Tukey({preset.observation.tukey:g}) window, bands of",
         f"{prior.bins} Fourier bins. **Prior** (our choice): band centres",
-        f"{prior.fmin * 1e3:g}-{prior.fmax * 1e3:g} mHz; 1-{prior.max_sources} targets in the",
-        f"window of interest ({prior.wide_window} bins, {prior.narrow_window} above",
-        f"{prior.split_frequency * 1e3:g} mHz), none in {prior.empty_fraction:.0%} of them;",
+        *prior_text(prior),
         f"SNR log-uniform {prior.snr_min:g}-{prior.snr_max:g}, total noise;",
-        f"fdot T^2 uniform in [{prior.fdot_t2_min:g}, {prior.fdot_t2_max:g}]; sky isotropic;",
+        f"fdot T^2 uniform in [{prior.fdot_t2_min:g}, {prior.fdot_t2_max:g}],",
+        "times (f / 3 mHz)^(11/3) above 3 mHz; sky isotropic;",
         "bright sources outside the window at the same density; a Poisson foreground, rate",
         f"scale log-uniform {prior.rate_scale_min:g}-{prior.rate_scale_max:g}.",
         "",

@@ -1,19 +1,17 @@
 """The folder of a training set that is being simulated: its lock, its log, what was left over."""
 
-import errno
-import fcntl
 import json
 import os
 import re
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from slotflow.errors import InputError
+from slotflow.locks import held
 from slotflow.manifest import MANIFEST
 
 LOG: Final = "simulate.log"
@@ -26,11 +24,9 @@ _LEFTOVER: Final = re.compile(
 _CACHE: Final = re.compile(
     r"(components|tokens)-[0-9a-f]{12}-[0-9a-f]{12}-\d+\.(npz|bin)", flags=re.ASCII
 )
-_NO_LOCKS: Final = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)
 
 
-@contextmanager
-def locked(directory: Path) -> Iterator[None]:
+def locked(directory: Path) -> AbstractContextManager[None]:
     """Hold the folder for one run; the system lets go of it however the run ends.
 
     On a file system without locks nothing is held.
@@ -38,18 +34,11 @@ def locked(directory: Path) -> Iterator[None]:
     Raises:
         InputError: another run holds it.
     """
-    with (directory / LOCK).open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(
-                f"{directory}: another run is simulating into it; let it end, or give another"
-                " directory"
-            ) from error
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-        yield
+    return held(
+        directory / LOCK,
+        f"{directory}: another run is simulating into it; let it end, or give another directory",
+        keep=True,
+    )
 
 
 def remove_leftovers(directory: Path) -> None:

@@ -21,11 +21,18 @@ from slotflow.gaps import band_mask, cut
 from slotflow.manifest import SAMPLE_GROUP
 from slotflow.noise import standard_psd, window_power, window_samples
 from slotflow.parameters import AMPLITUDE, fold
+from slotflow.simulate.bright import (
+    block_bin,
+    cut_poisson,
+    draw_bright,
+    interpolated,
+    response_snr,
+    snr_psd,
+)
 from slotflow.simulate.foreground import Foreground, ForegroundPool
 from slotflow.simulate.orbits import response_grid
-from slotflow.simulate.population import draw_members
 from slotflow.simulate.waveforms import accumulate
-from slotflow.store import OUTSIDE_MAX, Band
+from slotflow.store import Band
 from slotflow.waveform import response_ae
 
 Float = NDArray[np.float64]
@@ -33,9 +40,8 @@ Complex = NDArray[np.complex128]
 
 SCATTER: Final = 64  # bins by which a band may lie off its block
 RESPONSE_BINS: Final = 256  # of a bright source; the error is 1e-4 of its norm
-REFERENCE_AMPLITUDE: Final = 1e-22
-SCALING_FREQUENCY: Final = 3e-3  # Hz; above it the fdot prior widens as f^(11/3)
-_SOURCES, _FOREGROUND, _POOL, _BLOCK, _SCALES = range(5)  # random streams; gaps have the next
+# random streams; 3 is that of the blocks (slotflow.simulate.bright), gaps have 5
+_SOURCES, _FOREGROUND, _POOL, _SCALES = 0, 1, 2, 4
 
 
 @dataclass(frozen=True)
@@ -55,63 +61,12 @@ def window_of_interest(first_bin: int, prior: PriorSettings, duration: float) ->
     return low, low + width
 
 
-def block_bin(preset: Preset, seed: int, group: int) -> int:
-    """Return the Fourier bin of a group's block.
-
-    A golden-ratio sequence from a random start: every stretch of groups covers the range of
-    frequencies evenly.
-    """
-    start = np.random.default_rng([seed, 0, _BLOCK]).random()
-    place = (start + group * (np.sqrt(5.0) - 1.0) / 2.0) % 1.0
-    prior = preset.prior
-    frequency = prior.fmin + (prior.fmax - prior.fmin) * place
-    return int(np.rint(frequency * preset.observation.duration))
-
-
 @lru_cache(maxsize=2)
 def _pool(preset: Preset, seed: int, group: int) -> ForegroundPool:
     rng = np.random.default_rng([seed, group, _POOL])
     place = block_bin(preset, seed, group)
     reach = SCATTER + preset.prior.bins // 2 + preset.prior.margin
     return ForegroundPool.build(rng, place, preset.observation, reach, preset.population)
-
-
-def _draw_snr(rng: np.random.Generator, prior: PriorSettings, number: int) -> Float:
-    """Draw SNRs between the prior's bounds by inverting their cumulative law."""
-    low, high, u = prior.snr_min, prior.snr_max, rng.random(number)
-    if prior.snr_law == "log_uniform":
-        return np.asarray(low * (high / low) ** u)
-    if prior.snr_law == "uniform":
-        return np.asarray(low + (high - low) * u)
-    return np.asarray((low**-3.0 + (high**-3.0 - low**-3.0) * u) ** (-1.0 / 3.0))
-
-
-def _draw_sky(rng: np.random.Generator, preset: Preset, number: int) -> tuple[Float, Float]:
-    if preset.prior.sky == "galactic":
-        members = draw_members(rng, number, preset.population)
-        return members.ra, members.dec
-    return rng.uniform(0.0, 2.0 * np.pi, number), np.arcsin(rng.uniform(-1.0, 1.0, number))
-
-
-def _draw_bright(rng: np.random.Generator, bins: Float, preset: Preset) -> tuple[Float, Float]:
-    """Draw sources at these places (bins): (S, 8) at reference amplitude, and their SNR."""
-    number, prior, duration = len(bins), preset.prior, preset.observation.duration
-    f0 = bins / duration
-    widen = np.maximum(1.0, f0 / SCALING_FREQUENCY) ** (11.0 / 3.0)
-    fdot = rng.uniform(prior.fdot_t2_min, prior.fdot_t2_max, number) * widen / duration**2
-    sources = np.stack(
-        [
-            f0,
-            fdot,
-            np.full(number, REFERENCE_AMPLITUDE),
-            *_draw_sky(rng, preset, number),
-            rng.uniform(0.0, 0.5 * np.pi, number),
-            np.arccos(rng.uniform(-1.0, 1.0, number)),
-            rng.uniform(0.0, 2.0 * np.pi, number),
-        ],
-        axis=-1,
-    )
-    return sources, _draw_snr(rng, prior, number)
 
 
 def _plan(preset: Preset, seed: int, index: int) -> Plan:
@@ -124,33 +79,22 @@ def _plan(preset: Preset, seed: int, index: int) -> Plan:
     first_bin = int(rng.integers(min(low, high), max(low, high) + 1)) - prior.bins // 2
     window = window_of_interest(first_bin, prior, duration)
     width = window[1] - window[0]
-    empty = rng.random() < prior.empty_fraction
-    count = 0 if empty else int(rng.integers(1, prior.max_sources + 1))
-    targets = np.sort(rng.uniform(*window, count))
     # Outside the window as many per bin as in it, over the rest of the band and its margins
-    density = (1.0 - prior.empty_fraction) * 0.5 * (1 + prior.max_sources) / width
+    if prior.density:
+        rate = _draw_scales(preset, seed, index)[0]
+        centre = (first_bin + prior.bins // 2) / duration
+        density = rate * float(interpolated(prior.density, centre))
+        count = cut_poisson(rng, density * width, prior.max_sources)
+    else:
+        empty = rng.random() < prior.empty_fraction
+        count = 0 if empty else int(rng.integers(1, prior.max_sources + 1))
+        density = (1.0 - prior.empty_fraction) * 0.5 * (1 + prior.max_sources) / width
+    targets = np.sort(rng.uniform(*window, count))
     rest = prior.bins - width + 2 * prior.margin
     place = first_bin - prior.margin + rest * rng.random(int(rng.poisson(density * rest)))
     others = np.where(place < window[0], place, place + width)
-    sources, snr = _draw_bright(rng, np.concatenate([targets, others]), preset)
+    sources, snr = draw_bright(rng, np.concatenate([targets, others]), preset)
     return Plan(first_bin, sources, snr, count)
-
-
-def response_snr(responses: Complex, firsts: NDArray[np.int64], level: Float, start: int) -> Float:
-    """Return each response's SNR over all its bins: ``SNR^2 = 2 sum over A, E of |h_w|^2``.
-
-    ``h_w`` is whitened to unit noise per bin, so ``SNR^2 = 4 / (T S mean w^2) sum |h|^2``: the
-    window's share of signal and noise power cancels. It is that of data without gaps.
-
-    Args:
-        responses: (S, 2, n), A and E.
-        firsts: (S,) first bins; all bins must lie in ``level``.
-        level: (2, bins) the noise's standard deviation per bin, ``sqrt(S T / 2 mean w^2)``.
-        start: the bin of its index 0.
-    """
-    bins = firsts[:, None] - start + np.arange(responses.shape[2])
-    power = (np.abs(responses) ** 2 / (level[:, bins] ** 2).swapaxes(0, 1)).sum(axis=1)
-    return np.asarray(np.sqrt(2.0 * power.sum(axis=1)))
 
 
 def _padded(rows: Float, length: int) -> Float:
@@ -198,9 +142,11 @@ def _band(
     prior, observation = preset.prior, preset.observation
     reach = prior.margin + RESPONSE_BINS // 2 + 1
     start, every = plan.first_bin - reach, prior.bins + 2 * reach
-    psd = standard_psd((start + np.arange(every)) / observation.duration, observation)
-    level = np.sqrt(psd * (0.5 * observation.duration * window_power(observation.tukey)))
-    factor = plan.snr / response_snr(responses, firsts, level[:2], start)
+    frequency = (start + np.arange(every)) / observation.duration
+    per_bin = 0.5 * observation.duration * window_power(observation.tukey)
+    level = np.sqrt(standard_psd(frequency, observation) * per_bin)
+    psd = snr_psd(frequency, preset)
+    factor = plan.snr / response_snr(responses, firsts, np.sqrt(psd[:2] * per_bin), start)
     sources = plan.sources.copy()
     sources[:, AMPLITUDE] *= factor
     # Gaps spread into the band what lies outside it: there, all bins are needed
@@ -226,7 +172,7 @@ def _band(
         sources=_padded(fold(sources[:count]), prior.max_sources),
         snr=_padded(plan.snr[:count], prior.max_sources),
         count=count,
-        outside=_padded(fold(sources[count:]), OUTSIDE_MAX),
+        outside=_padded(fold(sources[count:]), prior.max_outside),
         outside_count=len(sources) - count,
         rate_scale=rate,
         members=foreground.members,

@@ -6,6 +6,7 @@ fractional frequency x seconds. Whitened, the noise has unit variance per comple
 """
 
 import math
+import sys
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -34,12 +35,14 @@ MARGIN_BINS: Final = 1.0  # beyond a tile's edge, where it and its neighbour may
 class Tile(NamedTuple):
     """One band of the tiling, and the frequencies (Hz) that it answers for.
 
-    A source with ``low <= f0 < high`` belongs to this tile.
+    A source with ``low <= f0 < high`` belongs to this tile. ``number`` is its place among all
+    bands that could be read.
     """
 
     first_bin: int
     low: float
     high: float
+    number: int = 0
 
 
 def trained_range(prior: PriorSettings, duration: float) -> tuple[float, float]:
@@ -106,7 +109,8 @@ def tile_grid(prior: PriorSettings, duration: float) -> tuple[Tile, ...]:
         centre = min(max(_next_centre(edge, prior, duration), centres[0]), centre_high)
         window = prior.window(centre / duration)
         upper = centre + (window // 2 if centre == centre_high else _own(window))
-        result.append(Tile(centre - prior.bins // 2, edge / duration, upper / duration))
+        own = edge / duration, upper / duration
+        result.append(Tile(centre - prior.bins // 2, *own, len(result)))
         edge = upper
     return tuple(result)
 
@@ -119,14 +123,20 @@ def _own(window: int) -> int:
 
 def _next_centre(edge: int, prior: PriorSettings, duration: float) -> int:
     """Return the central bin of the band whose own frequencies begin at, or cover, ``edge``."""
-    wide, narrow = _own(prior.wide_window), _own(prior.narrow_window)
-    split = math.ceil(prior.split_frequency * duration)  # the first bin that is not below it
-    if edge + wide < split:
-        return edge + wide
-    if edge + narrow >= split:
-        return edge + narrow
-    # the last wide band: it also covers a little below the edge, which is not reported again
-    return split - 1
+    kinds = prior.windows
+    # of each kind of window the first bin that is above its frequencies
+    ends = [*(math.ceil(start * duration) for start, _ in kinds[1:]), sys.maxsize]
+    begin = -1
+    for (_, window), end in zip(kinds, ends, strict=True):
+        centre = edge + _own(window)
+        if centre < begin:
+            # the last band of the kind before: it also covers a little below the edge, which is
+            # not reported again
+            return begin - 1
+        if centre < end:
+            return centre
+        begin = end
+    raise AssertionError("the last kind of window has no end")
 
 
 def level(whitened: NDArray[np.complexfloating]) -> Float:

@@ -4,10 +4,12 @@ Take the largest F-statistic over bins and sky (:mod:`slotflow.templates`), refi
 frequency, sky and fdot with the true response (Levenberg-Marquardt with the amplitudes
 projected out; fdot under a Gaussian of its prior's mean and width), subtract the best fit,
 repeat until 2F falls below a threshold; then refit every component against the residual of
-the others. Nothing here is learned. The components are the network's tokens.
+the others. Where sources crowd this is done in rounds: what was fitted to two sources at once
+gives way to each. Nothing here is learned. The components are the network's tokens.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +18,15 @@ from slotflow.bands import level as noise_power
 from slotflow.config import ComponentSettings
 from slotflow.fit import LocalFit
 from slotflow.response import Complex, Float, ResponseGrid
-from slotflow.templates import SEARCH_FDOT_T2, STEPS, BankSet, Complex64
+from slotflow.templates import STEPS, BankSet, Complex64, TemplateBank
 
 #: Part of the cached searches' names and of every model: change it with the search's result.
 SEARCH_VERSION = "2"
 SWEEPS = 2  # joint refits of all components at the end
 SECOND_MODE_ANGLE = np.deg2rad(25.0)  # a second sky maximum lies at least this far away
 LEVEL_HEIGHT = 60.0  # 2F above which a component counts as a source for the noise level
+CROWDED_LEVEL_HEIGHT = 30.0  # likewise, in bands where hardly a bin is without sources
+CROWDED_QUANTILE = 0.3  # of the residual's power, which then tells the level in place of the median
 REACH = 12  # bins from its carrier over which a subtracted component is felt
 FINE_HEIGHT = 400.0  # 2F above which the last refit uses every slow sample: 64 of them err by
 # 1e-2 of the signal, which a loud source's amplitude shows
@@ -77,6 +81,52 @@ class _Found:
     second_f: float
 
 
+@dataclass
+class _State:
+    """One band during the search.
+
+    ``residual`` (2, K) by the band's first level, which ``ratio`` relates to the noise;
+    ``statistic`` (K, STEPS, G) of it and its largest values ``peaks`` (K, STEPS).
+    """
+
+    residual: Complex64
+    bank: TemplateBank
+    first_bin: int
+    sigma: Float
+    settled: bool
+    ratio: float = 1.0
+    found: list[_Found] = field(default_factory=list)
+    statistic: NDArray[np.float32] = field(init=False)
+    peaks: NDArray[np.float32] = field(init=False)
+
+    def __post_init__(self) -> None:
+        bins = self.residual.shape[1]
+        self.statistic = np.empty((bins, STEPS, len(self.bank.sky)), dtype=np.float32)
+        self.look()
+
+    def look(self) -> None:
+        """Compute the statistic of the whole band."""
+        self.bank.correlate(self.residual, 0, self.residual.shape[1], self.statistic)
+        self.peaks = self.statistic.max(axis=2)
+
+    def look_around(self, one: _Found, reach: int) -> None:
+        """Compute the statistic where a component that was taken out is felt."""
+        row, bins = one.centre - self.first_bin, self.residual.shape[1]
+        low, high = max(row - reach, 0), min(row + reach + 1, bins)
+        self.bank.correlate(self.residual, low, high, self.statistic)
+        self.peaks[low:high] = self.statistic[low:high].max(axis=2)
+
+    def add(self, one: _Found, sign: float) -> None:
+        """Add a component to the residual, or take it out."""
+        n = one.model.shape[1]
+        start = one.centre - n // 2 - self.first_bin
+        low, high = max(start, 0), min(start + n, self.residual.shape[1])
+        if high > low:
+            self.residual[:, low:high] += (sign * one.model[:, low - start : high - start]).astype(
+                np.complex64
+            )
+
+
 class ComponentSearch:
     """Finds the components of bands of one observation.
 
@@ -110,61 +160,88 @@ class ComponentSearch:
         Returns:
             The components; none at all is an empty set, not an error.
         """
-        bins = band.shape[1]
         level = noise_power(band[:2]) if known_level is None else known_level
         residual = (band[:2] / np.sqrt(level)[:, None]).astype(np.complex64)
         sigma = sigma * np.sqrt(level)
-        bank = self.banks.at(first_bin + bins // 2)
-        statistic = np.empty((bins, STEPS, len(bank.sky)), dtype=np.float32)
-        bank.correlate(residual, 0, bins, statistic)
-        peaks = statistic.max(axis=2)
-        found: list[_Found] = []
-        ratio, settled = 1.0, known_level is not None
-        while len(found) < self.settings.max_components:
-            position = int(np.argmax(peaks))
-            height = 2.0 * float(peaks.flat[position])
-            if not settled and height < LEVEL_HEIGHT * ratio:
-                # only clear sources move the level: fits to noise would lower it without end
-                ratio, settled = float(np.mean(noise_power(residual))), True
-            if height < self.settings.threshold * ratio:
+        bank = self.banks.at(first_bin + band.shape[1] // 2)
+        state = _State(residual, bank, first_bin, sigma, known_level is not None)
+        for again in range(self.settings.rounds):
+            if again:
+                self._refit_all(state, last=False)
+                self._put_back_faint(state)
+                state.look()
+                # what stood in the way of the level may have gone
+                state.settled &= not self.settings.crowded or known_level is not None
+            if not self._take_out(state):
                 break
-            one = self._refine_peak(position, statistic, bank.sky, residual, first_bin, sigma)
-            found.append(one)
-            self._add(residual, one, first_bin, -1.0)
-            low, high = self._touched(one, first_bin, bins)
-            bank.correlate(residual, low, high, statistic)
-            peaks[low:high] = statistic[low:high].max(axis=2)
-            # a peak that its own subtraction did not lower would be found for ever
-            row = position // STEPS
-            if peaks.flat[position] > 0.7 * one.f and low <= row < high:
-                peaks[row] = 0.0
         for sweep in range(SWEEPS):
-            for one in found:
-                fine = sweep == SWEEPS - 1 and 2.0 * one.f > FINE_HEIGHT
-                fit = self.fine if fine else self.coarse
-                self._refit(one, fit, residual, first_bin, sigma)
-        if not settled:
-            ratio = float(np.mean(noise_power(residual)))
-        components = self._records(found, residual, first_bin, ratio)
+            self._refit_all(state, last=sweep == SWEEPS - 1)
+        ratio = state.ratio
+        if not state.settled or (self.settings.crowded and known_level is None):
+            ratio = self._residual_level(state)
+        components = self._records(state.found, residual, first_bin, ratio)
         residual *= np.sqrt(level).astype(np.float32)[:, None]
         return ComponentSet(components, level * ratio, residual)
 
-    def _refine_peak(
-        self, position: int, statistic: NDArray[np.float32], sky: Float, residual: Complex64,
-        first_bin: int, sigma: Float,
-    ) -> _Found:  # fmt: skip
+    def _take_out(self, state: _State) -> int:
+        """Find and subtract components, loudest first, to the threshold; return how many."""
+        before = len(state.found)
+        clear = CROWDED_LEVEL_HEIGHT if self.settings.crowded else LEVEL_HEIGHT
+        while len(state.found) < self.settings.max_components:
+            position = int(np.argmax(state.peaks))
+            height = 2.0 * float(state.peaks.flat[position])
+            if not state.settled and height < clear * state.ratio:
+                # only clear sources move the level: fits to noise would lower it without end
+                state.ratio = self._residual_level(state)
+                state.settled = not self.settings.crowded or height < clear * state.ratio
+            if height < self.settings.threshold * state.ratio:
+                break
+            one = self._refine_peak(position, state)
+            state.found.append(one)
+            state.add(one, -1.0)
+            state.look_around(one, REACH + self.settings.taps // 2)
+            # a peak that its own subtraction did not lower would be found for ever
+            row = position // STEPS
+            near = abs(one.centre - state.first_bin - row) <= REACH + self.settings.taps // 2
+            if near and state.peaks.flat[position] > 0.7 * one.f:
+                state.peaks[row] = 0.0
+        return len(state.found) - before
+
+    def _residual_level(self, state: _State) -> float:
+        """Return the noise power per bin of what is left.
+
+        Where sources crowd, the components have taken a good part of the band's real numbers
+        with them, eight each.
+        """
+        if not self.settings.crowded:
+            return float(np.mean(noise_power(state.residual)))
+        quiet = float(np.quantile(np.abs(state.residual) ** 2, CROWDED_QUANTILE))
+        power = quiet / -math.log1p(-CROWDED_QUANTILE)
+        taken = 2.0 * len(state.found) / float(state.residual.shape[1])
+        return power / max(1.0 - taken, 0.4)
+
+    def _put_back_faint(self, state: _State) -> None:
+        """Give up components that the others' refits have left with little."""
+        least = 0.5 * self.settings.threshold * state.ratio
+        for one in state.found:
+            if one.f < least:
+                state.add(one, +1.0)
+        state.found = [one for one in state.found if one.f >= least]
+
+    def _refine_peak(self, position: int, state: _State) -> _Found:
         row, step = divmod(position, STEPS)
-        centre = first_bin + row
+        bank, sigma = state.bank, state.sigma
+        centre = state.first_bin + row
         fit = self.coarse
-        data = fit.data(residual, centre, first_bin)
-        scores = statistic[row, step].copy()
+        data = fit.data(state.residual, centre, state.first_bin)
+        scores = state.statistic[row, step].copy()
         best: list[tuple[float, Float, Complex, Float]] = []
         for _ in range(2):
             index = int(np.argmax(scores))
-            x = np.array([centre + step / STEPS, *sky[index], SEARCH_FDOT_T2])
+            x = np.array([centre + step / STEPS, *bank.sky[index], bank.drift[index]])
             f, coefficients, hessian = fit.run(x, centre, data, sigma, 2.0)
             best.append((f, x, coefficients, hessian))
-            scores[_separation(sky, sky[index]) < SECOND_MODE_ANGLE] = 0.0
+            scores[_separation(bank.sky, bank.sky[index]) < SECOND_MODE_ANGLE] = 0.0
         best.sort(key=lambda item: -item[0])
         f, x, coefficients, hessian = best[0]
         return _Found(
@@ -172,32 +249,20 @@ class ComponentSearch:
             best[1][1][1:3], best[1][0],
         )  # fmt: skip
 
-    def _add(self, residual: Complex64, one: _Found, first_bin: int, sign: float) -> None:
-        n = one.model.shape[1]
-        start = one.centre - n // 2 - first_bin
-        low, high = max(start, 0), min(start + n, residual.shape[1])
-        if high > low:
-            residual[:, low:high] += (sign * one.model[:, low - start : high - start]).astype(
-                np.complex64
+    def _refit_all(self, state: _State, last: bool) -> None:
+        """Refine each component against the band less all the others."""
+        for one in state.found:
+            fit = self.fine if last and 2.0 * one.f > FINE_HEIGHT else self.coarse
+            state.add(one, +1.0)
+            one.centre = int(np.rint(one.x[0]))
+            data = fit.data(state.residual, one.centre, state.first_bin)
+            second_loss = one.f - one.second_f
+            one.f, one.coefficients, one.hessian = fit.run(
+                one.x, one.centre, data, state.sigma, 1.0
             )
-
-    def _touched(self, one: _Found, first_bin: int, bins: int) -> tuple[int, int]:
-        reach = REACH + self.settings.taps // 2
-        row = one.centre - first_bin
-        return max(row - reach, 0), min(row + reach + 1, bins)
-
-    def _refit(
-        self, one: _Found, fit: LocalFit, residual: Complex64, first_bin: int, sigma: Float
-    ) -> None:
-        """Refine one component against the band less all the others."""
-        self._add(residual, one, first_bin, +1.0)
-        one.centre = int(np.rint(one.x[0]))
-        data = fit.data(residual, one.centre, first_bin)
-        second_loss = one.f - one.second_f
-        one.f, one.coefficients, one.hessian = fit.run(one.x, one.centre, data, sigma, 1.0)
-        one.second_f = one.f - second_loss
-        one.model = fit.model(one.x, one.centre, one.coefficients, sigma)
-        self._add(residual, one, first_bin, -1.0)
+            one.second_f = one.f - second_loss
+            one.model = fit.model(one.x, one.centre, one.coefficients, state.sigma)
+            state.add(one, -1.0)
 
     def _records(
         self, found: list[_Found], residual: Complex64, first_bin: int, level: float

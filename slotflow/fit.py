@@ -9,12 +9,13 @@ import numba
 import numpy as np
 import scipy.fft
 
-from slotflow.parameters import FDOT_T2_PRIOR
+from slotflow.parameters import FDOT_T2_PRIOR, fdot_widening
 from slotflow.response import Complex, Float, ResponseGrid, slow_kernel
 from slotflow.templates import SEARCH_FDOT_T2, Complex64
 
 MAX_ITERATIONS = 10
-FDOT_T2_WIDTH = (FDOT_T2_PRIOR[1] - FDOT_T2_PRIOR[0]) / 12.0**0.5  # the uniform prior's sigma
+#: The uniform prior's sigma, at low frequencies (:func:`slotflow.parameters.fdot_widening`).
+FDOT_T2_WIDTH = (FDOT_T2_PRIOR[1] - FDOT_T2_PRIOR[0]) / 12.0**0.5
 
 
 @numba.njit(cache=True)
@@ -54,9 +55,9 @@ def _project(basis, data, coefficients):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _fdot_loss(fdot_t2):  # type: ignore[no-untyped-def]
+def _fdot_loss(fdot_t2, widening):  # type: ignore[no-untyped-def]
     """Minus the log of fdot's Gaussian prior."""
-    return 0.5 * ((fdot_t2 - SEARCH_FDOT_T2) / FDOT_T2_WIDTH) ** 2
+    return 0.5 * ((fdot_t2 - widening * SEARCH_FDOT_T2) / (widening * FDOT_T2_WIDTH)) ** 2
 
 
 @numba.njit(cache=True)
@@ -72,7 +73,8 @@ def _move(x, east, north):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def _hessian(x, centre, duration, times, positions, arm, window, scale, work,  # type: ignore[no-untyped-def]
-             basis, data, coefficients, shifted, tangents, hessian, gradient):  # fmt: skip
+             basis, data, coefficients, shifted, tangents, hessian, gradient,
+             widening):  # fmt: skip
     """Gauss-Newton Hessian and gradient in (bin, east, north, fdot T^2), amplitudes projected out.
 
     Both are halves, as for lnL = -|r|^2 without the factor 2; fdot's prior is included.
@@ -109,13 +111,14 @@ def _hessian(x, centre, duration, times, positions, arm, window, scale, work,  #
                 total += (np.conj(tangents[k, i]) * tangents[m, i]).real
             hessian[k, m] = total
             hessian[m, k] = total
-    gradient[3] -= 0.5 * (x[3] - SEARCH_FDOT_T2) / FDOT_T2_WIDTH**2
-    hessian[3, 3] += 0.5 / FDOT_T2_WIDTH**2
+    width = widening * FDOT_T2_WIDTH
+    gradient[3] -= 0.5 * (x[3] - widening * SEARCH_FDOT_T2) / width**2
+    hessian[3, 3] += 0.5 / width**2
 
 
 @numba.njit(cache=True)
 def _refine(x, low, high, iterations, centre, duration, times, positions, arm, window,  # type: ignore[no-untyped-def]
-            scale, data, coefficients, hessian):  # fmt: skip
+            scale, data, coefficients, hessian, widening):  # fmt: skip
     """Maximise F plus fdot's log prior over x = (bin, ra, dec, fdot T^2), in place; return F."""
     n = times.size
     work = np.empty((2, 3, n), dtype=np.complex128)
@@ -127,11 +130,12 @@ def _refine(x, low, high, iterations, centre, duration, times, positions, arm, w
     trial_coefficients = np.empty(2, dtype=np.complex128)
     trial = np.empty(4)
     _basis(x, centre, duration, times, positions, arm, window, scale, work, basis)
-    best = _project(basis, data, coefficients) - _fdot_loss(x[3])
+    best = _project(basis, data, coefficients) - _fdot_loss(x[3], widening)
     damping = 1e-2
     for _ in range(iterations):
         _hessian(x, centre, duration, times, positions, arm, window, scale, work,
-                 basis, data, coefficients, shifted, tangents, hessian, gradient)  # fmt: skip
+                 basis, data, coefficients, shifted, tangents, hessian, gradient,
+                 widening)  # fmt: skip
         gained = -1.0
         for _ in range(6):
             damped = hessian.copy()
@@ -150,7 +154,7 @@ def _refine(x, low, high, iterations, centre, duration, times, positions, arm, w
                 trial, centre, duration, times, positions, arm, window, scale, work,
                 trial_basis,
             )  # fmt: skip
-            value = _project(trial_basis, data, trial_coefficients) - _fdot_loss(trial[3])
+            value = _project(trial_basis, data, trial_coefficients) - _fdot_loss(trial[3], widening)
             if value > best:
                 gained = value - best
                 best = value
@@ -163,8 +167,8 @@ def _refine(x, low, high, iterations, centre, duration, times, positions, arm, w
         if gained < 1e-3:
             break
     _hessian(x, centre, duration, times, positions, arm, window, scale, work,
-             basis, data, coefficients, shifted, tangents, hessian, gradient)  # fmt: skip
-    return best + _fdot_loss(x[3])
+             basis, data, coefficients, shifted, tangents, hessian, gradient, widening)  # fmt: skip
+    return best + _fdot_loss(x[3], widening)
 
 
 class LocalFit:
@@ -205,6 +209,7 @@ class LocalFit:
         f = _refine(
             x, x[0] - span, x[0] + span, MAX_ITERATIONS, float(centre), *self._arguments,
             self._scale(sigma), data, coefficients, hessian,
+            float(fdot_widening(x[0] / self.grid.duration)),
         )  # fmt: skip
         return float(f), coefficients, hessian
 

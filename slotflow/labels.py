@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from slotflow.config import PriorSettings
-from slotflow.parameters import AMPLITUDE, DEC, F0, FDOT, IOTA, PHI0, PSI, RA
+from slotflow.parameters import AMPLITUDE, DEC, F0, FDOT, IOTA, PHI0, PSI, RA, fdot_widening
 from slotflow.response import Float
 from slotflow.tokens import REFERENCE
 
@@ -19,11 +19,15 @@ def window_edges(first_bin: int, prior: PriorSettings, duration: float) -> tuple
 
 
 def to_local_units(sources: Float, first_bin: int, duration: float) -> Float:
-    """Return (n, 8) bin, fdot T^2, ln amplitude, ra, sin dec, psi, cos iota, phi0."""
+    """Return (n, 8) bin, fdot T^2, ln amplitude, ra, sin dec, psi, cos iota, phi0.
+
+    fdot is divided by :func:`slotflow.parameters.fdot_widening`, so that its range is the same at
+    all frequencies.
+    """
     return np.stack(
         [
             sources[:, F0] * duration - first_bin,
-            sources[:, FDOT] * duration**2,
+            sources[:, FDOT] * duration**2 / fdot_widening(sources[:, F0]),
             np.log(sources[:, AMPLITUDE]),
             sources[:, RA],
             np.sin(sources[:, DEC]),
@@ -37,10 +41,11 @@ def to_local_units(sources: Float, first_bin: int, duration: float) -> Float:
 
 def from_local_units(local: Float, first_bin: int | Float, duration: float) -> Float:
     """Invert :func:`to_local_units`: (..., 8) in the order of PARAMETERS."""
+    f0 = (local[..., 0] + first_bin) / duration
     return np.stack(
         [
-            (local[..., 0] + first_bin) / duration,
-            local[..., 1] / duration**2,
+            f0,
+            local[..., 1] * fdot_widening(f0) / duration**2,
             np.exp(local[..., 2]),
             local[..., 3],
             np.arcsin(np.clip(local[..., 4], -1.0, 1.0)),

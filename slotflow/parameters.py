@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Float = NDArray[np.float64]
 
@@ -56,6 +56,19 @@ SCORED: Final = (
 )
 LN_AMPLITUDE_RANGE: Final = float(np.log(100.0))  # two decades, our choice
 FDOT_T2_PRIOR: Final = (-0.1, 0.3)  # fdot T^2 below 3 mHz, our choice
+_WIDENING_FREQUENCY: Final = 3e-3  # Hz
+
+
+def fdot_widening(f0: ArrayLike) -> Float:
+    """Return the factor by which the range of fdot is wider than at low frequencies.
+
+    1 up to 3 mHz, then growing as f0^(11/3), as the drift by gravitational waves of given masses
+    does: 0.3 is that of a chirp mass of one solar mass.
+
+    Args:
+        f0: Hz.
+    """
+    return np.asarray(np.maximum(1.0, np.asarray(f0) / _WIDENING_FREQUENCY) ** (11.0 / 3.0))
 
 
 def wrap(angle: Float, period: float) -> Float:
@@ -91,7 +104,7 @@ def other_image(sources: Float) -> Float:
 def to_scored(sources: Float, first_bin: Float, bins: int, duration: float) -> Float:
     """Scale the parameters to the unit ranges in which CRPS is measured: (..., 8).
 
-    f0 by the whole band, fdot by its prior, ln amplitude by two decades (an offset is
+    f0 by the whole band, fdot by its prior at that f0, ln amplitude by two decades (an offset is
     left, which no score sees), sin dec and cos iota by their range, psi folded by
     pi/2, ra and phi0 by their period.
 
@@ -107,7 +120,7 @@ def to_scored(sources: Float, first_bin: Float, bins: int, duration: float) -> F
         ln_amplitude = np.log(s[..., AMPLITUDE])
     columns = (
         (s[..., F0] * duration - first_bin) / bins,
-        (s[..., FDOT] * duration**2 - low) / (high - low),
+        (s[..., FDOT] * duration**2 / fdot_widening(s[..., F0]) - low) / (high - low),
         (ln_amplitude - np.log(1e-23)) / LN_AMPLITUDE_RANGE,
         s[..., RA] / (2.0 * np.pi),
         0.5 * (np.sin(s[..., DEC]) + 1.0),

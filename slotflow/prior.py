@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slotflow.config import PriorSettings
-from slotflow.parameters import AMPLITUDE, DEC, F0, FDOT, IOTA
+from slotflow.parameters import AMPLITUDE, DEC, F0, FDOT, IOTA, fdot_widening
 
 Float = NDArray[np.float64]
 
-_SCALING_FREQUENCY = 3e-3  # Hz; above it the range of fdot widens as f^(11/3)
 _LN_ANGLES = float(np.log(2.0 * np.pi) * 2.0 + np.log(np.pi) + np.log(4.0))
 
 
@@ -36,12 +35,11 @@ def ranges(first_bin: int, prior: PriorSettings, duration: float) -> Ranges:
     width = prior.window((first_bin + prior.bins // 2) / duration)
     low = first_bin + (prior.bins - width) // 2
     f0 = low / duration, (low + width) / duration
-    scale = float(_widening(np.array(f0[1]))) / duration**2
+    scale = float(fdot_widening(f0[1])) / duration**2
     return Ranges(f0, (prior.fdot_t2_min * scale, prior.fdot_t2_max * scale))
 
 
-def _widening(f0: Float) -> Float:
-    return np.maximum(1.0, f0 / _SCALING_FREQUENCY) ** (11.0 / 3.0)
+_widening = fdot_widening
 
 
 def log_prior(
@@ -65,7 +63,7 @@ def log_prior(
         return np.full(len(samples), np.nan)
     low, high = ranges(first_bin, prior, duration).f0
     f0, fdot_t2 = samples[:, F0], samples[:, FDOT] * duration**2
-    widening = _widening(f0)
+    widening = fdot_widening(f0)
     fdot_range = (prior.fdot_t2_max - prior.fdot_t2_min) * widening / duration**2
     snr_range = np.log(prior.snr_max / prior.snr_min)
     with np.errstate(divide="ignore"):

@@ -16,15 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slotflow.config import ComponentSettings
-from slotflow.parameters import FDOT_T2_PRIOR
+from slotflow.parameters import FDOT_T2_PRIOR, fdot_widening
 from slotflow.response import Complex, Float, ResponseGrid, slow_basis_at, to_frequency
 
 Complex64 = NDArray[np.complex64]
 Float32 = NDArray[np.float32]
 
-#: fdot T^2 at which the search is made: the middle of the training prior.
+#: fdot T^2 at which the search is made at low frequencies: the middle of the training prior.
 SEARCH_FDOT_T2 = 0.5 * (FDOT_T2_PRIOR[0] + FDOT_T2_PRIOR[1])
 STEPS = 2  # template offsets per bin: 0 and 1/2
+DRIFT_SPACING = 4.0  # most of fdot T^2 from one template to the next
 
 
 def sky_grid(points: int) -> Float:
@@ -34,18 +35,33 @@ def sky_grid(points: int) -> Float:
     return np.stack([np.mod(golden * index, 2 * np.pi), np.arcsin(1 - 2 * index / points)], axis=-1)
 
 
+def drift_grid(frequency: float) -> Float:
+    """Return the values of fdot T^2 that templates have at a frequency (Hz): (D,).
+
+    The middles of equal parts of the training prior's range there; one at low frequencies.
+    """
+    widening = float(fdot_widening(frequency))
+    low, high = (widening * bound for bound in FDOT_T2_PRIOR)
+    number = max(1, int(np.ceil((high - low) / DRIFT_SPACING)))
+    if number == 1:
+        return np.array([widening * SEARCH_FDOT_T2])
+    return np.asarray(low + (high - low) * (np.arange(number) + 0.5) / number)
+
+
 @dataclass(frozen=True)
 class TemplateBank:
     """Filters for the bins near one block's centre.
 
     Attributes:
-        sky: (G, 2) ra, dec of the grid.
+        sky: (G, 2) ra, dec of the grid, repeated for each drift.
+        drift: (G,) fdot T^2.
         filters: (2 taps, STEPS * 2 * G) complex64, already conjugated: channel and tap by
             offset, polarisation and grid point.
         taps: length of a filter in bins.
     """
 
     sky: Float
+    drift: Float
     filters: Complex64
     taps: int
 
@@ -79,27 +95,29 @@ def _power(product, out):  # type: ignore[no-untyped-def]
 
 
 def make_bank(centre: int, grid: ResponseGrid, points: int, taps: int) -> TemplateBank:
-    """Build the bank for the bins near ``centre``.
+    """Build the bank of ``points`` sky positions for the bins near ``centre``.
 
     Raises:
         ValueError: the filters would be longer than the grid's responses.
     """
     if taps % 2 == 0 or taps > grid.n:
         raise ValueError(f"expected an odd number of taps up to {grid.n}; got {taps}")
-    sky = sky_grid(points)
+    drifts = drift_grid(centre / grid.duration)
+    sky, drift = np.tile(sky_grid(points), (len(drifts), 1)), np.repeat(drifts, points)
+    points = len(sky)
     half = taps // 2
     window = slice(grid.n // 2 - half, grid.n // 2 + half + 1)
     filters = np.empty((STEPS, 2, points, 2, taps), dtype=np.complex64)
     for step in range(STEPS):
         intrinsic = np.empty((points, 4))
         intrinsic[:, 0] = (centre + step / STEPS) / grid.duration
-        intrinsic[:, 1] = SEARCH_FDOT_T2 / grid.duration**2
+        intrinsic[:, 1] = drift / grid.duration**2
         intrinsic[:, 2:] = sky
         slow = slow_basis_at(intrinsic, np.full(points, centre), grid)[:, :, :2]
         basis = to_frequency(slow, grid)[..., window].reshape(points, 2, -1)
         filters[step] = np.moveaxis(_orthonormal(basis), 1, 0).reshape(2, points, 2, taps)
     matrix = np.moveaxis(filters.conj(), (3, 4), (0, 1)).reshape(2 * taps, -1)
-    return TemplateBank(sky, np.ascontiguousarray(matrix), taps)
+    return TemplateBank(sky, drift, np.ascontiguousarray(matrix), taps)
 
 
 def _orthonormal(basis: Complex) -> Complex:

@@ -31,7 +31,7 @@ from slotflow.config import ComponentSettings, ObservationSettings
 from slotflow.errors import InputError
 from slotflow.labels import from_local_units, standing_components, to_local_units, window_edges
 from slotflow.noise import standard_psd, window_power
-from slotflow.parameters import FDOT, FDOT_T2_PRIOR
+from slotflow.parameters import F0, FDOT, FDOT_T2_PRIOR, fdot_widening
 from slotflow.processes import environment
 from slotflow.response import Float, ResponseGrid
 from slotflow.store import TrainingSet
@@ -231,7 +231,8 @@ def load_tokens(data: TrainingSet, settings: ComponentSettings, draws: int) -> T
 
 def _check_fdot(data: TrainingSet, start: int, sources: Float) -> None:
     """Refuse targets beyond the range that the flow's coordinates can hold."""
-    fdot = sources[..., FDOT] * data.observation.duration**2
+    widening = fdot_widening(np.nan_to_num(sources[..., F0]))
+    fdot = sources[..., FDOT] * data.observation.duration**2 / widening
     low, high = FDOT_T2_PRIOR
     slack = 1e-9
     outside = (fdot < low - slack) | (fdot > high + slack)

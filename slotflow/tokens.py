@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slotflow.components import PATCH, ComponentSet
+from slotflow.parameters import fdot_widening
 from slotflow.response import Complex, Float
 
 Float32 = NDArray[np.float32]
@@ -87,8 +88,17 @@ def references(components: NDArray[np.void]) -> Float:
     return np.stack(columns, axis=-1)
 
 
-def token_features(components: NDArray[np.void], window: tuple[float, float], bins: int) -> Float:
-    """Return (C, TOKEN_WIDTH) features in the order of :data:`TOKEN_FEATURES`."""
+def token_features(
+    components: NDArray[np.void], window: tuple[float, float], bins: int, widening: float = 1.0
+) -> Float:
+    """Return (C, TOKEN_WIDTH) features in the order of :data:`TOKEN_FEATURES`.
+
+    Args:
+        components: (C,).
+        window: edges of the window of interest, in bins from the band's first.
+        bins: bins in the band.
+        widening: of the range of fdot in this band; fdot and its width are told in its units.
+    """
     ref = references(components)
     right, left = circular_amplitudes(components)
     covariance = components["covariance"]
@@ -103,9 +113,9 @@ def token_features(components: NDArray[np.void], window: tuple[float, float], bi
         np.tanh(np.stack([position - low, high - position], axis=-1) / 4.0),
         np.log(np.maximum(components["f_statistic"], 1.0))[:, None] - 4.0,
         _direction(components["ra"], components["dec"]),
-        np.log(sigma) + 2.0,
+        np.log(sigma / np.array([1.0, 1.0, 1.0, widening])) + 2.0,
         correlation[:, upper[0], upper[1]],
-        components["fdot_t2"][:, None] * 5.0,
+        components["fdot_t2"][:, None] * (5.0 / widening),
         np.stack([ref[:, 8], _log_ratio(right, left) / 3.0], axis=-1),
         np.stack([np.cos(fold), np.sin(fold)], axis=-1),
         (ref[:, 6] - np.log(ref[:, 7]) + 52.0)[:, None],
@@ -141,12 +151,13 @@ def band_tokens(
     reference = np.zeros((capacity, len(REFERENCE)))
     reference[:, 3:6], reference[:, 7], reference[:, 11:] = 0.5, 3.0, 0.5
     if count:
-        features[:count] = token_features(found.components, window, bins)
+        widening = float(fdot_widening((first_bin + 0.5 * bins) / duration))
+        features[:count] = token_features(found.components, window, bins, widening)
         reference[:count] = references(found.components)
     frequency = (first_bin + 0.5 * bins) / duration
     band = np.array(
         [
-            (frequency - 1.5e-3) / 0.5e-3,
+            _compressed((frequency - 1.5e-3) / 0.5e-3),
             *np.log(found.level),
             count / capacity - 0.5,
             (window[1] - window[0]) / bins - 0.5,
@@ -154,6 +165,11 @@ def band_tokens(
         dtype=np.float32,
     )
     return BandTokens(features, band, reference, np.arange(capacity) < count)
+
+
+def _compressed(place: float) -> float:
+    """Return the number itself up to 2, above it a logarithm that goes on from there."""
+    return place if place <= 2.0 else 2.0 + 2.0 * float(np.log(0.5 * place))
 
 
 def _direction(ra: Float, dec: Float) -> Float:
