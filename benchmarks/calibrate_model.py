@@ -153,11 +153,12 @@ def main(directory: Path, path: Path, write: bool, quick: bool) -> None:
         for low, high, n, predicted, observed in one["reliability"]:
             click.echo(f"  {low:.1f}-{high:.1f}: {n:6.0f} slots, {predicted:.3f} -> {observed:.3f}")
     if write and not quick:
-        card = model.card | {"calibration": after | {"as_trained": before}}
+        seeds = model.card.get("seeds", {}) | {"calibration": data.seed}
+        card = model.card | {"seeds": seeds, "calibration": after | {"as_trained": before}}
         model = Model(model.preset, model.network, model.grid, card, found)
         save_model(path, model)
         click.echo(f"written: {path}")
-        card_path = path.with_name("model_card.md")
+        card_path = path.with_name(f"{path.stem}_card.md")
         if card_path.exists():
             write_card(card_path, section(model, after, before))
             click.echo(f"written: {card_path}")

@@ -44,7 +44,7 @@ def random_shard(rng: "np.random.Generator", rows: int) -> list["Band"]:
     import numpy as np
 
     from slotflow.config import Preset
-    from slotflow.store import OUTSIDE_MAX, Band
+    from slotflow.store import Band
 
     prior, duration = Preset().prior, Preset().observation.duration
     bands = []
@@ -62,7 +62,7 @@ def random_shard(rng: "np.random.Generator", rows: int) -> list["Band"]:
         snr = np.where(np.isnan(sources[:, 0]), np.nan, rng.uniform(5, 100, prior.max_sources))
         spectra = rng.standard_normal((2, 3, 2 * prior.bins), dtype=np.float32)
         signal, foreground = spectra.view(np.complex64)
-        outside = np.full((OUTSIDE_MAX, 8), np.nan)
+        outside = np.full((prior.max_outside, 8), np.nan)
         bands.append(Band(first, signal, foreground, sources, snr, count, outside, 0, 1.0, 0, 0))
     return bands
 

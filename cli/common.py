@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -38,6 +38,15 @@ def say(text: str) -> None:
     click.echo(f"slotflow: {text}", err=True)
 
 
+def error_line(error: BaseException) -> str:
+    """Return an error as the one line that is shown of it."""
+    message = str(error)
+    if isinstance(error, OSError):  # a full disk, a permission
+        where = f"{error.filename}: " if error.filename is not None else ""
+        message = f"{where}{error.strerror or error}"
+    return f"slotflow: error: {' '.join(message.split())}"
+
+
 def check_folder(folder: Path, what: str) -> None:
     """Find out before any work whether files can be written to a folder, made if need be.
 
@@ -58,6 +67,35 @@ def check_folder(folder: Path, what: str) -> None:
             f"{folder}: {what} cannot be written there ({here} is"
             f" {'not writable' if here.is_dir() else 'a file'}); give another folder"
         )
+
+
+@contextmanager
+def held_folder(folder: Path, lock: str, what: str, refusal: str) -> Iterator[None]:
+    """Hold a folder of results, made if need be, for this process alone.
+
+    Nothing is left of it but what was written: neither the lock nor, if nothing was, the folder.
+
+    Args:
+        folder: of the results.
+        lock: name of the file that is locked in it.
+        what: will be in it, for the message.
+        refusal: what to say where another process holds it.
+
+    Raises:
+        InputError: another process holds it, or the folder cannot be written to.
+    """
+    from slotflow.locks import held
+
+    check_folder(folder, what)
+    new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with held(folder / lock, refusal):
+            yield
+    finally:
+        if new:
+            with suppress(OSError):  # there is something in it, as there should be
+                folder.rmdir()
 
 
 @contextmanager

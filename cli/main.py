@@ -8,7 +8,9 @@ import click
 
 from slotflow import __version__
 from slotflow.cli.ablate import ablate
+from slotflow.cli.common import error_line
 from slotflow.cli.posterior import posterior
+from slotflow.cli.report import report
 from slotflow.cli.simulate import simulate
 from slotflow.cli.train import train
 from slotflow.errors import SlotflowError, StoppedError
@@ -36,18 +38,19 @@ def group() -> None:
       slotflow posterior input.h5           your data
       slotflow simulate                     bands to train on
       slotflow train                        a model of your own
+      slotflow report                       are its posteriors right?
     """
 
 
-for command in (simulate, train, posterior, ablate):
+for command in (simulate, train, posterior, report, ablate):
     group.add_command(command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code.
 
-    0: done; 2: something given cannot be used; 75: a run that was asked to stop and goes on when
-    called again; 130: interrupted.
+    0: done; 1: a condition of a report holds; 2: something given cannot be used; 75: a run that
+    was asked to stop and goes on when called again; 130: interrupted.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -72,8 +75,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:  # a full disk, a permission: nothing that a traceback would explain
-        where = f"{error.filename}: " if error.filename is not None else ""
-        return _fail(f"{where}{error.strerror or error}")
+        click.echo(error_line(error), err=True)
+        return 2
     return code if isinstance(code, int) else 0
 
 

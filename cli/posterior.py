@@ -1,25 +1,17 @@
 """``slotflow posterior``: the main job."""
 
 import shlex
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from slotflow.cli.common import check_folder, note, progress, say
-from slotflow.errors import InputError, OutputExistsError
-
-if TYPE_CHECKING:
-    from slotflow.catalogue import Written
-    from slotflow.checkpoint import Model
-    from slotflow.provenance import Provenance
-    from slotflow.readers import Observation
-    from slotflow.results import Result
-    from slotflow.resume import Partial
+from slotflow.cli.common import error_line, say
+from slotflow.cli.posterior_job import Job, check_extras, provenance_of, standing, stem
+from slotflow.errors import InputError, SlotflowError
 
 
 def _psd(_: click.Context, option: click.Parameter, value: str) -> str:
@@ -30,13 +22,15 @@ def _psd(_: click.Context, option: click.Parameter, value: str) -> str:
 
 
 @click.command()
-@click.argument("input_file", type=click.Path(path_type=Path), required=False, metavar="[INPUT]")
+@click.argument("inputs", type=click.Path(path_type=Path), nargs=-1, metavar="[INPUT]...")
 @click.option("--fmin", type=float, default=None, show_default="lowest trained",
               help="Lowest frequency, Hz.")  # fmt: skip
 @click.option("--fmax", type=float, default=None, show_default="highest trained",
               help="Highest frequency, Hz.")  # fmt: skip
 @click.option("--samples", type=click.IntRange(min=1, max=1_000_000), default=1000,
               help="Posterior samples a source.")  # fmt: skip
+@click.option("--bands", default=None, metavar="A:B", show_default="all",
+              help="Of a training set, the bands A to B - 1.")  # fmt: skip
 @click.option("--model", "model_file", type=click.Path(path_type=Path), default=None,
               show_default="the model that ships", help="Model to use.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the samples.")
@@ -49,6 +43,11 @@ def _psd(_: click.Context, option: click.Parameter, value: str) -> str:
                    " or S_A, S_E, S_T (Hz; 1/Hz in the data's TDI generation).")  # fmt: skip
 @click.option("--min-probability", type=click.FloatRange(0.0, 1.0), default=0.5,
               help="Sources less likely than this to exist are left out.")  # fmt: skip
+@click.option("--refine", type=click.Choice(["importance", "smc"]), default=None,
+              show_default="none",
+              help="Bring the samples to the exact posterior of each band, in seconds a band, and"
+                   " print its evidence: by importance weights, or by tempered SMC, which also"
+                   " mends what the network has wrong.")  # fmt: skip
 @click.option("--format", "form", default="auto",
               type=click.Choice(["auto", "sangria", "spritz", "radler", "mojito"]),
               help="Layout of INPUT; auto, from its content.")  # fmt: skip
@@ -71,18 +70,21 @@ def _psd(_: click.Context, option: click.Parameter, value: str) -> str:
 @click.option("--force", is_flag=True, help="Compute again and replace results.")
 @click.pass_context
 def posterior(
-    context: click.Context, input_file: Path | None, fmin: float | None, fmax: float | None,
-    samples: int, model_file: Path | None, seed: int, output: Path | None, psd: str,
-    min_probability: float, form: str, workers: int, gpus: int | None, scheduler: str | None,
-    plots: Path | None, exports: tuple[str, ...], csv: bool, printed: str, force: bool,
+    context: click.Context, inputs: tuple[Path, ...], fmin: float | None, fmax: float | None,
+    samples: int, bands: str | None, model_file: Path | None, seed: int, output: Path | None,
+    psd: str, min_probability: float, refine: str | None, form: str, workers: int, gpus: int | None,
+    scheduler: str | None, plots: Path | None, exports: tuple[str, ...], csv: bool, printed: str,
+    force: bool,
 ) -> None:  # fmt: skip
-    """Find the sources in INPUT and a posterior for each.
+    """Find the sources in each INPUT and a posterior for each source.
 
     INPUT is an HDF5 file with a year or more of TDI data in the layout of LDC2 Sangria, Spritz,
-    Radler or Mojito L1; without INPUT, the example that ships, whose results go to the current
-    folder. Prints medians and 90% intervals, and writes INPUT.posterior.nc (samples, ArviZ) and
-    INPUT.catalogue.ecsv. Results of the same input, model and settings are shown again; a run
-    that was interrupted goes on when called again.
+    Radler or Mojito L1, or a training set of slotflow simulate (its folder, or one shard), whose
+    bands are read each by itself, with the true sources beside; without INPUT, the example that
+    ships, whose results go to the current folder. Prints medians and 90% intervals, and writes
+    INPUT.posterior.nc (samples, ArviZ) and INPUT.catalogue.ecsv. Results of the same input, model
+    and settings are shown again; a run that was interrupted goes on when called again. Of several
+    inputs, one that cannot be used is reported, and the others are done.
 
     \b
     Example:
@@ -90,73 +92,103 @@ def posterior(
       slotflow posterior input.h5
       slotflow posterior input.h5 --fmin 1.9e-3 --fmax 2e-3 --samples 5000 --output results
       slotflow posterior input.h5 --plots pictures --export glass --csv
+      slotflow posterior input.h5 --fmin 1.9e-3 --fmax 1.92e-3 --refine smc
+      slotflow posterior year1.h5 year2.h5 year3.h5 --output results
+      slotflow posterior training-data --bands 0:100
       slotflow posterior input.h5 --scheduler tcp://head:8786
     """
     way = _way(context, workers, gpus, scheduler)
-    source, folder = _input(input_file, output)
     model_path = model_file if model_file is not None else _shipped("model.safetensors")
     requested = {
         "fmin": fmin, "fmax": fmax, "samples": samples, "seed": seed, "psd": psd,
         "min_probability": min_probability,
-    }  # fmt: skip
+    } | ({} if refine is None else {"refine": refine})  # fmt: skip
     command = shlex.join(["slotflow", *(context.obj or ["posterior"])])
-    provenance = _provenance(source, model_path, requested, command)
-    job = _Job(provenance, folder, form, way, plots, exports, force)
-    check_folder(folder, "the results")
-    _check_extras(job, samples)
-    found = None if force else _standing(job.table, job.samples, provenance)
-    if found is not None and (plots is not None or exports):
-        say("computing again: pictures and exports are made of the samples, not of the table")
-        found = None
-    if found is not None:
-        say(f"shown from {job.table} (same input, model and settings; --force computes again)")
-    else:
-        found = _compute(job)
-    if csv:
-        from slotflow.catalogue import write_csv
+    places = _places(inputs, output)
+    several = len(places) > 1
 
-        write_csv(found.table, job.csv)
-    _print(found, job, printed)
+    def one(source: Path, folder: Path) -> None:
+        provenance = provenance_of(source, model_path, _wanted(source, requested, bands), command)
+        pictures = plots / stem(source) if plots is not None and several else plots
+        job = Job(provenance, folder, form, way, pictures, exports, force, _is_set(source))
+        _do(job, csv, printed, several)
+
+    if not several:
+        one(*places[0])
+        return
+    bad = 0
+    for source, folder in places:
+        try:
+            one(source, folder)
+        except (SlotflowError, OSError) as error:
+            click.echo(error_line(error), err=True)
+            bad += 1
+    if bad:
+        say(f"{bad} of {len(places)} inputs could not be done")
+        raise click.exceptions.Exit(2)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """What is to be computed and written where."""
+def _do(job: Job, csv: bool, printed: str, several: bool) -> None:
+    """Compute one input's results, or find them, and print them."""
+    from slotflow.atomic import remove_leftovers
+    from slotflow.cli import posterior_bands, posterior_output
 
-    provenance: "Provenance"
-    folder: Path
-    form: str
-    way: Mapping[str, Any]
-    plots: Path | None
-    exports: tuple[str, ...]
-    force: bool
+    if job.stored:
+        posterior_bands.check_job(job)
+    with job.held():
+        remove_leftovers(job.folder, (job.table.name, job.csv.name, job.samples.name))
+        check_extras(job, job.provenance.requested["samples"])
+        found = None if job.force else standing(job.table, job.samples, job.provenance)
+        if found is not None and (job.plots is not None or job.exports):
+            say("computing again: pictures and exports are made of the samples, not of the table")
+            found = None
+        if found is not None:
+            say(f"shown from {job.table} (same input, model and settings; --force computes again)")
+        else:
+            found = (posterior_bands if job.stored else posterior_output).compute(job)
+        if csv:
+            from slotflow.catalogue import write_csv
 
-    @property
-    def stem(self) -> str:
-        return Path(self.provenance.input).stem
+            write_csv(found.table, job.csv)
+    posterior_output.show(found, job, printed, several)
 
-    @property
-    def table(self) -> Path:
-        return self.folder / f"{self.stem}.catalogue.ecsv"
 
-    @property
-    def csv(self) -> Path:
-        return self.folder / f"{self.stem}.catalogue.csv"
+def _places(inputs: Sequence[Path], output: Path | None) -> list[tuple[Path, Path]]:
+    """Return each input and the folder of its results.
 
-    @property
-    def samples(self) -> Path:
-        return self.folder / f"{self.stem}.posterior.nc"
+    Raises:
+        UsageError: results of two inputs would have the same names.
+    """
+    if not inputs:
+        return [(_shipped("example.h5"), output if output is not None else Path())]
+    places = [(source, output if output is not None else source.parent) for source in inputs]
+    names = Counter((folder.absolute(), stem(source)) for source, folder in places)
+    for (folder, name), number in names.items():
+        if number > 1:
+            raise click.UsageError(
+                f"{number} inputs would have the results {name!r} in {folder}: give other names,"
+                " or one at a time with --output"
+            )
+    return places
 
-    @property
-    def partial(self) -> Path:
-        """Where batches that are done are kept until all are."""
-        return self.folder / f".{self.stem}.partial"
 
-    def options(self) -> dict[str, Any]:
-        """Return what :func:`slotflow.posterior.posterior` is called with."""
-        requested = dict(self.provenance.requested)
-        requested.pop("psd_sha256", None)
-        return requested | {**self.way, "keep_bands": self.plots is not None}
+def _is_set(source: Path) -> bool:
+    from slotflow.manifest import is_training_set
+
+    return is_training_set(source)
+
+
+def _wanted(source: Path, requested: dict[str, Any], bands: str | None) -> dict[str, Any]:
+    """Return the settings that have a meaning for this input.
+
+    Raises:
+        InputError: bands of what is no training set.
+    """
+    if _is_set(source):
+        return requested | {"bands": bands}
+    if bands is not None:
+        raise InputError(f"{source}: --bands goes with a training set only")
+    return requested
 
 
 def _shipped(name: str) -> Path:
@@ -189,184 +221,3 @@ def _way(
         cluster.check()
         return {"cluster": cluster}
     return {"processes": workers}
-
-
-def _input(input_file: Path | None, output: Path | None) -> tuple[Path, Path]:
-    """Return the input and the folder of the results."""
-    if input_file is None:
-        return _shipped("example.h5"), output if output is not None else Path()
-    return input_file, output if output is not None else input_file.parent
-
-
-def _check_extras(job: _Job, samples: int) -> None:
-    """Refuse pictures and exports that could not be written, before any work."""
-    if job.plots is not None:
-        from slotflow.plots import check_plots
-
-        check_folder(job.plots, "the pictures")
-        check_plots(job.plots, samples, force=job.force)
-    if job.exports:
-        from slotflow.exports import check_exports
-
-        check_exports(job.exports, job.folder, job.stem, force=job.force)
-
-
-def _provenance(source: Path, model: Path, requested: dict[str, Any], command: str) -> "Provenance":
-    """Return what makes this result, checksums included.
-
-    Raises:
-        InputError: the input or the model is not there.
-    """
-    for path, what in ((source, "file"), (model, "model file")):
-        if not path.exists():
-            raise InputError(f"{path}: no such {what}")
-        if not path.is_file():
-            from slotflow.readers import refuse_training_set
-
-            refuse_training_set(path)
-            raise InputError(f"{path}: not a file")
-    from slotflow.manifest import file_sha256
-    from slotflow.provenance import Provenance
-
-    table = Path(requested["psd"])
-    if requested["psd"] not in ("data", "running", "model") and table.is_file():
-        requested = requested | {"psd_sha256": file_sha256(table)}
-    return Provenance(
-        str(source), file_sha256(source), str(model), file_sha256(model), requested, command
-    )
-
-
-def _standing(table: Path, samples: Path, provenance: "Provenance") -> "Written | None":
-    """Return the result that stands there, None where it has to be computed.
-
-    Raises:
-        OutputExistsError: what stands there is another result.
-    """
-    if not table.exists() and not samples.exists():
-        return None
-    from slotflow.catalogue import read_identity, read_summary
-    from slotflow.provenance import difference
-
-    found = None
-    if samples.exists():
-        _refuse_other(samples, difference(read_identity(samples) or "", provenance.identity))
-    if table.exists():
-        try:
-            found = read_summary(table)
-        except InputError as error:
-            _refuse_other(table, str(error).removeprefix(f"{table}: "))
-        else:
-            _refuse_other(table, difference(found.identity, provenance.identity))
-    return found if samples.exists() else None
-
-
-def _refuse_other(path: Path, reason: str) -> None:
-    if reason:
-        raise OutputExistsError(
-            f"{path}: exists already ({reason}); give another folder with --output, or --force"
-        )
-
-
-def _compute(job: _Job) -> "Written":
-    """Compute and write; of the results the table, which says that all is done, comes last."""
-    started = time.perf_counter()
-    import torch
-
-    from slotflow.checkpoint import load_model
-    from slotflow.readers import read_observation
-    from slotflow.resume import Partial
-
-    torch.set_num_threads(1)  # small tensors, and the same sums on every machine
-    imported = time.perf_counter()
-    source = Path(job.provenance.input)
-    model = load_model(Path(job.provenance.model))
-    observation = read_observation(source, None if job.form == "auto" else job.form)
-    read = time.perf_counter()
-    partial = Partial(job.partial, job.provenance.identity)
-    result = _infer(job, observation, model, partial)
-    done = time.perf_counter()
-    written = _write(job, result, model)
-    partial.remove()
-    parts = {"start-up": imported - started, "reading": read - imported}
-    parts |= dict(result.seconds) | {"writing": time.perf_counter() - done}
-    split = ", ".join(f"{name} {seconds:.1f}" for name, seconds in parts.items())
-    say(f"{len(result.tiles)} bands in {sum(parts.values()):.1f} s ({split})")
-    return written
-
-
-def _infer(job: _Job, observation: "Observation", model: "Model", partial: "Partial") -> "Result":
-    """Compute, with a progress; an interruption says how to go on, and exits with 130."""
-    from slotflow.posterior import posterior as infer
-
-    started, before = time.perf_counter(), -1
-    with progress("reading", "bands") as report:
-
-        def shown(done: int, total: int) -> None:
-            nonlocal before
-            if before < 0:
-                before = done
-                if done:
-                    say(f"{done} of {total} bands are there from an earlier run")
-            report(done, total, left(time.perf_counter() - started, done - before, total - done))
-
-        try:
-            return infer(observation, model, **job.options(), partial=partial, progress=shown)
-        except KeyboardInterrupt:
-            kept = partial.bands
-    where = f"; {kept} bands are kept in {partial.folder}: the same command goes on" if kept else ""
-    say(f"interrupted{where}")
-    raise click.exceptions.Exit(130)
-
-
-def left(seconds: float, done: int, remaining: int) -> str:
-    """Return the time left in words, '' where nothing tells it yet.
-
-    Args:
-        seconds: since the start.
-        done: bands done since then.
-        remaining: bands to do.
-    """
-    if done < 1 or remaining < 1:
-        return ""
-    minutes, rest = divmod(round(seconds / done * remaining), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d} left"
-
-
-def _write(job: _Job, result: "Result", model: "Model") -> "Written":
-    """Write the results, then what else was asked for."""
-    from slotflow import catalogue
-
-    provenance = job.provenance._replace(prior=model.preset.prior)
-    job.folder.mkdir(parents=True, exist_ok=True)
-    catalogue.write_netcdf(catalogue.to_datatree(result, provenance), job.samples)
-    table = catalogue.to_table(result, provenance)
-    catalogue.write_table(table, job.table)
-    if job.exports:
-        from slotflow.exports import export
-
-        for path in export(job.exports, result, provenance, job.folder, job.stem, force=job.force):
-            say(f"export: {path}")
-    if job.plots is not None:
-        from slotflow.plots import write_plots
-        from slotflow.readers import read_truth
-
-        known = read_truth(Path(provenance.input))
-        truth = None if known is None else known.sources
-        made = write_plots(result, job.plots, model, truth, force=job.force)
-        say(f"{len(made)} pictures in {job.plots}")
-    return catalogue.Written(provenance.identity, table, dict(table.meta))
-
-
-def _print(found: "Written", job: _Job, form: str) -> None:
-    from slotflow.cli import show
-
-    for text in show.notes(found):
-        note(text)
-    if form == "json":
-        click.echo(show.as_json(found, job.table, job.samples))
-        return
-    for line in show.table_lines(found):
-        click.echo(line)
-    click.echo(f"samples: {job.samples}")
-    click.echo(f"table:   {job.table}")

@@ -13,6 +13,14 @@ HEADER = (
     "", "f0 [mHz]", "90% [nHz]", "amplitude [1e-22]", "ra [deg]", "dec [deg]", "iota [deg]",
     "exists", "SNR",
 )  # fmt: skip
+#: And of bands whose sources are known.
+TRUE_HEADER = ("band", "true f0 [nHz]", "true amplitude", "true SNR")
+#: Of refined bands: sources, efficiency of the network's draws, effective draws, ln evidence over
+#: noise, of one source more over these, of these over one less, largest divergence (nats).
+REFINED_HEADER = (
+    "from bin", "sources", "efficiency", "ESS", "k", "steps", "accepted", "evaluations", "ln Z",
+    "ln B +1", "ln B -1", "max JS", "s", "",
+)  # fmt: skip
 
 
 def notes(found: Written) -> list[str]:
@@ -27,7 +35,8 @@ def table_lines(found: Written) -> list[str]:
     where = f"{settings['fmin'] * 1e3:.4f} to {settings['fmax'] * 1e3:.4f} mHz"
     if not rows:
         return [f"no sources from {where} with a probability of {settings['min_probability']:g}"]
-    lines = _align([HEADER, *rows])
+    known = "band" in found.table.colnames
+    lines = _align([(*HEADER, *TRUE_HEADER) if known else HEADER, *rows])
     expected = sum(float(row["probability"]) for row in found.table)
     plural = "s" if len(rows) > 1 else ""
     return [
@@ -37,11 +46,43 @@ def table_lines(found: Written) -> list[str]:
     ]
 
 
+def refinement_lines(found: Written) -> list[str]:
+    """Return one line a band that was refined, under a header; none where none was."""
+    rows = json.loads(found.meta.get("refinement", "[]"))
+    if not rows:
+        return []
+    return _align([REFINED_HEADER, *(_refined_cells(row) for row in rows)])
+
+
+def _refined_cells(row: Any) -> tuple[str, ...]:
+    return (
+        str(row["first_bin"]),
+        str(row["sources"]),
+        _or_dash(row["efficiency"], ".3f"),
+        _or_dash(row["ess"], ".0f"),
+        _or_dash(row["pareto_k"], ".2f"),
+        str(row["temperatures"] or "-"),
+        _or_dash(row["acceptance"], ".2f"),
+        _or_dash(row["evaluations"], ".0f"),
+        *(
+            f"{_or_dash(row[name], '.1f')} +- {_or_dash(row[f'{name}_error'], '.1f')}"
+            for name in ("ln_z", "more", "fewer")
+        ),
+        _or_dash(row["divergence"], ".3f"),
+        _or_dash(row["seconds"], ".1f"),
+        "" if row["reliable"] else "see the notes",
+    )
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
 def _cells(number: int, row: Any) -> tuple[str, ...]:
     """Return one source's cells; f0's interval is given as its distance from the median."""
     f0 = float(row["f0"])
     low, high = ((float(row[f"f0_{end}"]) - f0) * 1e9 for end in ("lower", "upper"))
-    return (
+    cells = (
         str(number),
         f"{f0 * 1e3:.7f}",
         f"{low:+.2f} {high:+.2f}",
@@ -51,6 +92,20 @@ def _cells(number: int, row: Any) -> tuple[str, ...]:
         _interval(row, "iota", DEGREE, ".0f"),
         f"{float(row['probability']):.3f}",
         f"{float(row['snr']):.1f}",
+    )
+    return (*cells, *_true_cells(row, f0)) if "band" in row.colnames else cells
+
+
+def _true_cells(row: Any, f0: float) -> tuple[str, ...]:
+    """Return a source's band and the true source; its f0 is given as its distance from ours."""
+    band, true = str(int(row["band"])), float(row["true_f0"])
+    if not math.isfinite(true):
+        return band, "none", "", ""
+    return (
+        band,
+        f"{(true - f0) * 1e9:+.2f}",
+        f"{float(row['true_amplitude']) / 1e-22:.2f}",
+        f"{float(row['true_snr']):.1f}",
     )
 
 
@@ -68,12 +123,14 @@ def _align(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def as_json(found: Written, table_path: Path, samples_path: Path) -> str:
-    """Return the result as one JSON object, in SI units and radians."""
+def as_json(found: Written, table_path: Path, samples_path: Path, indent: int | None = 1) -> str:
+    """Return the result as one JSON object, in SI units and radians; null where not known."""
     names = [name + end for name, _, _ in COLUMNS for end in ("", "_lower", "_upper")]
     names += ["probability", "snr"]
+    if "band" in found.table.colnames:
+        names += ["band", *(name for name in found.table.colnames if name.startswith("true_"))]
     content = {
-        "sources": [{name: float(row[name]) for name in names} for row in found.table],
+        "sources": [{name: _number(row[name]) for name in names} for row in found.table],
         "settings": json.loads(found.meta["settings"]),
         "notes": notes(found),
         "input_sha256": found.meta.get("input_sha256"),
@@ -81,4 +138,9 @@ def as_json(found: Written, table_path: Path, samples_path: Path) -> str:
         "samples": str(samples_path),
         "table": str(table_path),
     }
-    return json.dumps(content, indent=1)
+    return json.dumps(content, indent=indent)
+
+
+def _number(value: Any) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None

@@ -33,7 +33,8 @@ _WAYS = ("scheduler", "slurm", "gpus")
 @click.option("--gpus", type=click.IntRange(min=1), default=None,
               help="One process beside each of so many GPUs of this machine.")  # fmt: skip
 @click.option("--preset", default="small", metavar="NAME|FILE",
-              help="Settings: tiny, small, shipped, paper, or a YAML file.")  # fmt: skip
+              help="Settings: tiny, small, shipped, crowded, high, paper, or a YAML"
+                   " file.")  # fmt: skip
 @click.option("--observation", type=click.Path(path_type=Path), default=None, metavar="FILE",
               help="Write one full observation instead.")  # fmt: skip
 @click.option("--layout", type=click.Choice(["sangria", "mojito"]), default="sangria",

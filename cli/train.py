@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from slotflow.cli.common import check_folder, cores, progress, say
+from slotflow.cli.common import check_folder, cores, held_folder, progress, say
 from slotflow.cli.simulate import TRAINING_DATA, simulate_bands
 from slotflow.errors import InputError, OutputExistsError
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Numbers of this process in its environment, by SLURM, torchrun and Fabric's own launcher.
 RANKS = ("SLURM_PROCID", "RANK", "LOCAL_RANK", "NODE_RANK")
+RUN_FILES = ("state.pt", "state.before.pt", "model.safetensors", "best.safetensors", "log.csv")
+LOCK = ".run.lock"  # not the training set's, which may be in the same folder
 SCORED_BANDS = 1000  # held-out bands whose posteriors are scored at the end
 
 
@@ -26,7 +28,8 @@ SCORED_BANDS = 1000  # held-out bands whose posteriors are scored at the end
 @click.argument("directory", type=click.Path(path_type=Path), default=TRAINING_DATA,
                 metavar="[DIR]")  # fmt: skip
 @click.option("--preset", default="small", metavar="NAME|FILE",
-              help="Settings: tiny, small, shipped, paper, or a YAML file.")  # fmt: skip
+              help="Settings: tiny, small, shipped, crowded, high, paper, or a YAML"
+                   " file.")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None, metavar="DIR",
               show_default="run-PRESET", help="Folder of the run.")  # fmt: skip
 @click.option("--passes", type=click.IntRange(min=1), default=None,
@@ -67,6 +70,7 @@ def train(
       slotflow train data --preset paper --gpus 8 --nodes 2 --precision bf16-mixed
       slotflow posterior input.h5 --model run-small/model.safetensors
     """
+    from slotflow.atomic import remove_leftovers
     from slotflow.config import load_preset
     from slotflow.parallel import Launch, launch
 
@@ -76,8 +80,13 @@ def train(
     together.check()
     ranks = (os.environ.get(name, "0") for name in RANKS)
     first = all(rank == "0" for rank in ranks)
-    if first:
-        _check_folder(folder, settings, force)
+    if not first:
+        launch(together, _train, settings, directory, preset, folder, tensorboard)
+        return
+    _check_folder(folder, settings, force)
+    refusal = f"{folder}: another run is training in it; let it end, or give another -o DIR"
+    with held_folder(folder, LOCK, "the run", refusal):
+        remove_leftovers(folder, RUN_FILES)
         simulate_if_needed(directory, settings, preset, workers)
         data = open_set(directory, settings, preset)
         if len(data) < (asked := settings.train.samples):
@@ -85,8 +94,7 @@ def train(
         search(data, settings, workers)
         if force:
             _remove_run(folder)
-    launch(together, _train, settings, directory, preset, folder, tensorboard)
-    if first:
+        launch(together, _train, settings, directory, preset, folder, tensorboard)
         _report(settings, directory, folder)
 
 
@@ -146,10 +154,11 @@ def _check_folder(folder: Path, settings: "Preset", force: bool) -> None:
         OutputExistsError: it holds a model that was not trained there, or a run of other settings.
     """
     check_folder(folder, "the run")
-    model, state = folder / "model.safetensors", folder / "state.pt"
+    model = folder / "model.safetensors"
     if force or not model.exists():
         return
-    if not state.exists():
+    # the last, or the one before it: a process may end when the last is about to take its place
+    if not any((folder / name).exists() for name in ("state.pt", "state.before.pt")):
         raise OutputExistsError(f"{model}: exists already; give another -o DIR, or --force")
     from slotflow.config import first_difference
 
@@ -173,7 +182,7 @@ def _stored_preset(model: Path) -> dict[str, Any]:
     try:
         with safe_open(model, framework="numpy") as file:
             preset = json.loads((file.metadata() or {})["slotflow"])["preset"]
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
     return preset if isinstance(preset, dict) else {}
 
@@ -276,6 +285,7 @@ def _report(settings: "Preset", directory: Path, folder: Path) -> None:
     scored = TokenSubset(held, np.arange(min(SCORED_BANDS, len(held))))
     scores = summary(evaluate(model.network, scored, data.observation.duration, draws=200))
     model.card["validation"] = scores
+    model.card["seeds"] = {"training": data.seed}
     save_model(folder / MODEL_FILE, model)
     training = model.card["training"]
     parameters = sum(training["parameters"].values())

@@ -13,8 +13,8 @@ from importlib import import_module
 
 __version__ = "0.1.0"
 
-_API = ("Model", "Posterior", "Source", "load_model", "read")
-__all__ = ["Model", "Posterior", "Source", "__version__", "load_model", "read"]
+_API = ("Model", "Models", "Posterior", "Source", "load_model", "read")
+__all__ = ["Model", "Models", "Posterior", "Source", "__version__", "load_model", "read"]
 
 
 def __getattr__(name: str) -> object:

@@ -29,8 +29,14 @@ from slotflow.results import PosteriorSettings
 
 if TYPE_CHECKING:
     from slotflow.checkpoint import Model as Checkpoint
+    from slotflow.config import PriorSettings
+    from slotflow.family import Family
+    from slotflow.response import ResponseGrid
+    from slotflow.results import Result
 
-__all__ = ["Model", "Posterior", "Source", "load_model", "read"]
+__all__ = ["Model", "Models", "Posterior", "Source", "load_model", "read"]
+
+_INDEX = "models.json"
 
 
 def read(path: str | Path, form: str | None = None) -> Observation:
@@ -50,11 +56,12 @@ def read(path: str | Path, form: str | None = None) -> Observation:
     return read_observation(path, form)
 
 
-def load_model(path: str | Path | None = None) -> "Model":
-    """Load a trained model.
+def load_model(path: str | Path | None = None) -> "Model | Models":
+    """Load a trained model, or several that share the frequencies among them.
 
     Args:
-        path: of a model file; the model that ships where None.
+        path: of a model file, or of an index of models (``*.json``, :mod:`slotflow.family`); what
+            ships where None.
 
     Raises:
         InputError: missing, or not a model of this version.
@@ -65,8 +72,13 @@ def load_model(path: str | Path | None = None) -> "Model":
     from slotflow.checkpoint import load_model as load
     from slotflow.manifest import file_sha256
 
-    shipped = resources.files("slotflow.data") / "model.safetensors"
-    place = Path(str(shipped)) if path is None else Path(path)
+    data = Path(str(resources.files("slotflow.data")))
+    shipped = data / (_INDEX if (data / _INDEX).is_file() else "model.safetensors")
+    place = shipped if path is None else Path(path)
+    if place.suffix == ".json":
+        from slotflow.family import read_family
+
+        return Models(read_family(place), place, file_sha256(place))
     return Model(load(place), place, file_sha256(place))
 
 
@@ -101,7 +113,7 @@ class Model:
         Args:
             observation: from :func:`read`.
             **options: those of :func:`slotflow.posterior.posterior`: ``fmin``, ``fmax``,
-                ``samples``, ``seed``, ``psd``, ``min_probability``, ``progress``, ...
+                ``samples``, ``seed``, ``psd``, ``min_probability``, ``refine``, ``progress``, ...
 
         Raises:
             InputError: data that the model cannot use, or options out of their range.
@@ -114,24 +126,78 @@ class Model:
 
         with _one_thread():
             result = posterior(observation, self.checkpoint, **({"keep_bands": True} | options))
-        requested = {
-            name: _plain(options.get(name, parameter.default))
-            for name, parameter in inspect.signature(posterior).parameters.items()
-            if name in {field.name for field in dataclasses.fields(PosteriorSettings)}
-        }
-        given = "".join(f", {name}={requested[name]!r}" for name in requested if name in options)
-        provenance = Provenance(
-            str(observation.path), _input_sha256(observation), str(self.path), self.sha256,
-            with_checksums(requested), f"model.posterior(observation{given})",
-            self.checkpoint.preset.prior,
-        )  # fmt: skip
-        return Posterior(result, provenance, self.checkpoint.grid)
+        return _posterior(
+            result, observation, self, self.checkpoint.grid, self.checkpoint.preset.prior, options
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Models:
+    """Trained models, each for frequencies of its own.
+
+    Attributes:
+        family: the models, and which frequencies each is for.
+        path: of their index.
+        sha256: of their index, which has those of the models.
+    """
+
+    family: "Family"
+    path: Path
+    sha256: str
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """What is known about each, by the name of its file."""
+        names, models = self.family.names, self.family.models
+        return {name: model.card for name, model in zip(names, models, strict=True)}
+
+    def __repr__(self) -> str:
+        low, high = self.family.trained
+        number = len(self.family.models)
+        return f"<{number} slotflow models of {self.path.name}, {low:g} to {high:g} Hz>"
+
+    def posterior(self, observation: Observation, **options: Any) -> Posterior:
+        """Find the sources of an observation and their posteriors, as :meth:`Model.posterior`.
+
+        Raises:
+            InputError: data that the models cannot use, or options out of their range.
+            TypeError: an option that does not exist.
+        """
+        from slotflow.family import family_posterior
+
+        with _one_thread():
+            result = family_posterior(observation, self.family, **({"keep_bands": True} | options))
+        return _posterior(result, observation, self, self.family.models[-1].grid, None, options)
+
+
+def _posterior(
+    result: "Result", observation: Observation, model: "Model | Models", grid: "ResponseGrid",
+    prior: "PriorSettings | None", options: dict[str, Any],
+) -> Posterior:  # fmt: skip
+    """Return the result with what made it."""
+    from slotflow.posterior import posterior
+
+    requested = {
+        name: _plain(options.get(name, parameter.default))
+        for name, parameter in inspect.signature(posterior).parameters.items()
+        if name in {field.name for field in dataclasses.fields(PosteriorSettings)}
+    }
+    if options.get("refine") is not None:
+        requested["refine"] = _plain(options["refine"])
+    given = "".join(f", {name}={requested[name]!r}" for name in requested if name in options)
+    provenance = Provenance(
+        str(observation.path), _input_sha256(observation), str(model.path), model.sha256,
+        with_checksums(requested), f"model.posterior(observation{given})", prior,
+    )  # fmt: skip
+    return Posterior(result, provenance, grid)
 
 
 def _plain(value: Any) -> Any:
     """Return a setting as JSON has it."""
     if isinstance(value, np.generic):
         return value.item()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
     return str(value) if isinstance(value, Path) else value
 
 

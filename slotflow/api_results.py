@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from slotflow.errors import InputError
 from slotflow.parameters import NAMES, PARAMETERS
 from slotflow.provenance import Provenance, refuse_existing
+from slotflow.refined import Refinement
 from slotflow.response import ResponseGrid
 from slotflow.results import BandView, Result, SourcePosterior
 
@@ -128,6 +129,11 @@ class Posterior(Sequence[Source]):
     def notes(self) -> tuple[str, ...]:
         """What the user should know, one line each."""
         return self.result.notes
+
+    @property
+    def refinements(self) -> tuple[Refinement, ...]:
+        """How each band was refined: evidence, diagnostics, warnings; empty where none was."""
+        return self.result.refinements
 
     def __len__(self) -> int:
         return len(self.result.sources)

@@ -1,7 +1,8 @@
 """Files that are either whole or as they were: a temporary name, then a rename."""
 
+import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,3 +28,16 @@ def written(path: Path) -> Iterator[Path]:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path, names: Iterable[str]) -> None:
+    """Remove what killed processes left of files of these names; the folder must be held.
+
+    Args:
+        folder: where :func:`written` put them; it need not be there.
+        names: of the files.
+    """
+    for name in names:
+        for path in folder.glob(f".{glob.escape(name)}.*.tmp"):
+            if path.name[len(name) + 2 : -4].isdecimal():
+                path.unlink(missing_ok=True)

@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 
 from slotflow import __version__
 from slotflow.atomic import written
+from slotflow.catalogue_refined import add_refinement, summaries
 from slotflow.conventions import to_ldc
 from slotflow.errors import InputError
 from slotflow.parameters import AMPLITUDE, DEC, F0, FDOT, IOTA, NAMES, PARAMETERS, RA
 from slotflow.provenance import SCHEMA, Provenance, attributes, difference
 from slotflow.results import Interval, Result, SourcePosterior, TileRecord, summarise
+from slotflow.sink import check_room
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -35,8 +37,10 @@ Float = NDArray[np.float64]
 
 #: The last columns of the CSV file: what made it, the same in every row.
 CSV_PROVENANCE: Final = ("version", "seed", "t0", "input_sha256", "model_sha256", "command")
-MAX_BYTES: Final = 64 << 20  # of a table that is read again
+MAX_BYTES: Final = 256 << 20  # of a table that is read again
+HEADER_BYTES: Final = 1 << 17  # more than a result's file has beside its numbers
 _TURN: Final = 2.0 * np.pi
+_ENDS: Final = ("", "_lower", "_upper")
 
 #: Columns of the table that are summaries: (name, unit, what it is).
 COLUMNS: Final = (
@@ -49,6 +53,19 @@ COLUMNS: Final = (
     ("iota", "rad", "inclination"),
     ("fdot", "Hz / s", "frequency derivative"),
 )
+
+#: And those that are one number a source: (name, type, what it is).
+_SCALARS: Final[tuple[tuple[str, type, str], ...]] = (
+    ("probability", float, "that the source exists"),
+    ("snr", float, "sqrt(2 F) of the slot's component, against the band's noise level"),
+    ("first_bin", int, "first Fourier bin of the band"),
+    ("slot", int, "slot of the network"),
+)
+#: Columns of the table but the first, which numbers the sources: type, unit, what it is.
+TABLE_COLUMNS: Final[dict[str, tuple[type, str, str]]] = {
+    **{name + end: (float, unit, text) for name, unit, text in COLUMNS for end in _ENDS},
+    **{name: (kind, "", text) for name, kind, text in _SCALARS},
+}
 
 
 class Written(NamedTuple):
@@ -65,7 +82,8 @@ def to_datatree(result: Result, provenance: Provenance) -> "xr.DataTree":
     Groups: ``posterior`` (the eight parameters over chain, draw, source), ``sample_stats``
     (``log_q`` per draw; ``probability``, ``snr``, ``first_bin`` and ``slot`` per source; ``q_k``
     per band, where the result has it) and ``observed_data`` (the bands: first bin, frequencies,
-    noise levels; not the series).
+    noise levels; not the series). Of refined samples also ``amortised`` and ``refinement``
+    (:mod:`slotflow.catalogue_refined`).
     """
     import xarray as xr  # seconds to import, and not needed to show a result again
     from arviz_base import from_dict
@@ -102,6 +120,8 @@ def to_datatree(result: Result, provenance: Provenance) -> "xr.DataTree":
     if result.q_k.size:
         stats["q_k"] = xr.DataArray(result.q_k, dims=("tile", "count"))
         stats["q_k"].attrs["description"] = "probability that a band holds 0, 1, ... sources"
+    if result.refine is not None:
+        add_refinement(tree, result)
     tree.attrs.update(attributes(result, provenance))
     return tree
 
@@ -128,24 +148,29 @@ def to_table(result: Result, provenance: Provenance) -> Table:
     ``x_lower`` and ``x_upper`` are the 5% and 95% quantiles; of ra and ecliptic longitude on
     the circle, where lower > upper says that the interval runs through zero.
     """
-    rows = [_columns(source) for source in result.sources]
+    rows = [table_row(source) for source in result.sources]
+    table = table_of(np.array(rows).reshape(len(rows), len(TABLE_COLUMNS)))
+    table.meta.update(attributes(result, provenance))
+    if result.refine is not None:
+        table.meta["refinement"] = json.dumps(summaries(result))
+    return table
+
+
+def table_row(source: SourcePosterior) -> list[float]:
+    """Return one source's numbers, in the order of :data:`TABLE_COLUMNS`."""
+    columns = _columns(source)
+    summaries = [float(value) for name, _, _ in COLUMNS for value in columns[name]]
+    return [*summaries, *(float(getattr(source, name)) for name, _, _ in _SCALARS)]
+
+
+def table_of(rows: Float) -> Table:
+    """Return a table, without its metadata, of rows that :func:`table_row` gave: (n, columns)."""
     table = Table()
     table["source"] = np.arange(len(rows))
-    for name, unit, description in COLUMNS:
-        for i, suffix in enumerate(("", "_lower", "_upper")):
-            table[name + suffix] = np.array([float(row[name][i]) for row in rows], dtype=float)
-            table[name + suffix].unit = unit or None
-            table[name + suffix].info.description = description
-    for name, kind, description in (
-        ("probability", float, "that the source exists"),
-        ("snr", float, "sqrt(2 F) of the slot's component, against the band's noise level"),
-        ("first_bin", int, "first Fourier bin of the band"),
-        ("slot", int, "slot of the network"),
-    ):
-        values = [getattr(source, name) for source in result.sources]
-        table[name] = np.array(values, dtype=kind)
-        table[name].info.description = description
-    table.meta.update(attributes(result, provenance))
+    for column, (name, (kind, unit, text)) in zip(rows.T, TABLE_COLUMNS.items(), strict=True):
+        table[name] = column.astype(kind)
+        table[name].unit = unit or None
+        table[name].info.description = text
     return table
 
 
@@ -155,7 +180,9 @@ def write_netcdf(tree: "xr.DataTree", path: Path) -> None:
     Raises:
         InputError: the file cannot be written.
     """
+    size = sum(variable.nbytes for node in tree.subtree for variable in node.variables.values())
     with written(path) as temporary:
+        check_room(temporary, size + size // 16 + HEADER_BYTES)
         tree.to_netcdf(temporary, engine="h5netcdf")
 
 
@@ -232,7 +259,7 @@ def _check_shown(path: Path, table: Table, meta: Mapping[str, Any], columns: Seq
     for name, kind in (("settings", dict), ("notes", list)):
         try:
             content = json.loads(meta[name])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise InputError(f"{path}: metadata {name!r}: missing or not JSON") from error
         if not isinstance(content, kind):
             raise InputError(f"{path}: metadata {name!r}: {content!r}; a {kind.__name__} expected")

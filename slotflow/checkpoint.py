@@ -5,9 +5,11 @@ settings and versions. No pickle is ever loaded.
 """
 
 import json
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -21,10 +23,18 @@ from slotflow.components import SEARCH_VERSION
 from slotflow.config import Preset, parse_preset
 from slotflow.errors import InputError
 from slotflow.model import SlotFlow
+from slotflow.plain import parse_json, shortened
 from slotflow.response import ResponseGrid
 
 FORMAT = 1
 _GRID = ("times", "positions", "window")
+_LARGEST_GRID: Final = 1 << 20  # numbers in one of its arrays
+_MARGIN: Final = 4  # a part of a network over all its weights, at most
+#: What safetensors calls the types that a network has.
+_DTYPES: Final = {
+    torch.float32: "F32", torch.float64: "F64", torch.complex64: "C64", torch.int64: "I64",
+    torch.int32: "I32", torch.bool: "BOOL",
+}  # fmt: skip
 
 
 @dataclass
@@ -82,64 +92,123 @@ def load_model(path: Path) -> Model:
         raise InputError(f"{path}: no such model file")
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = (file.metadata() or {}).get("slotflow")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path}: not a readable safetensors file: {error}") from error
-    if metadata is None:
-        raise InputError(f"{path}: metadata: no 'slotflow' entry: not a slotflow model")
-    try:
-        content = json.loads(metadata)
-        version, search, scalars = content["format"], content["search"], content["grid"]
-        preset = parse_preset(content["preset"], str(path))
-        card = dict(content["card"])
-        calibration = Calibration.from_json(content.get("calibration", {}))
-    except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: metadata: field missing or wrong: {error}") from error
-    if version != FORMAT:
-        raise InputError(f"{path}: format: expected {FORMAT}; got {version!r}")
-    if search != SEARCH_VERSION:
-        raise InputError(
-            f"{path}: search: trained on component search {search!r}; this version has"
-            f" {SEARCH_VERSION!r}: train the model again"
-        )
-    arrays = {name: tensors.pop(f"grid.{name}", None) for name in _GRID}
-    network = SlotFlow(preset.model, preset.prior.bins)
-    _check(path, network, tensors)
+            header = _header(path, (file.metadata() or {}).get("slotflow"))
+            names = sorted(file.keys())
+            slices = {name: file.get_slice(name) for name in names}  # nothing is read yet
+            kinds = {n: _Kind(tuple(s.get_shape()), s.get_dtype()) for n, s in slices.items()}
+            network = _network(path, header.preset, kinds)
+            tensors = {name: file.get_tensor(name) for name in names}
+    except (SafetensorError, OSError, RuntimeError, MemoryError) as error:
+        # RuntimeError: of PyTorch, for a file that it cannot map
+        raise InputError(f"{path}: not a readable safetensors file: {shortened(error)}") from error
+    for name, value in tensors.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise InputError(f"{path}: tensor {name!r}: holds numbers that are not finite")
+    grid = _grid(path, {name: tensors.pop(f"grid.{name}") for name in _GRID}, header)
     network.load_state_dict(tensors)
     network.eval()
-    return Model(preset, network, _grid(path, arrays, scalars), card, calibration)
+    return Model(header.preset, network, grid, header.card, header.calibration)
 
 
-def _check(path: Path, network: SlotFlow, tensors: dict[str, torch.Tensor]) -> None:
-    wanted = network.state_dict()
-    if missing := sorted(wanted.keys() - tensors.keys()):
-        raise InputError(f"{path}: tensor {missing[0]!r} is missing")
-    if extra := sorted(tensors.keys() - wanted.keys()):
-        raise InputError(f"{path}: tensor {extra[0]!r} is not part of the model")
-    for name, value in wanted.items():
-        got = tensors[name]
-        if got.shape != value.shape or got.dtype != value.dtype:
-            raise InputError(
-                f"{path}: tensor {name!r}: expected {tuple(value.shape)} {value.dtype};"
-                f" got {tuple(got.shape)} {got.dtype}"
-            )
-        if got.is_floating_point() and not bool(torch.isfinite(got).all()):
-            raise InputError(f"{path}: tensor {name!r}: holds numbers that are not finite")
+class _Header(NamedTuple):
+    preset: Preset
+    scalars: dict[str, Any]
+    card: dict[str, Any]
+    calibration: Calibration
 
 
-def _grid(
-    path: Path, arrays: dict[str, torch.Tensor | None], scalars: dict[str, Any]
-) -> ResponseGrid:
-    parts = {}
-    for name, value in arrays.items():
-        if value is None:
-            raise InputError(f"{path}: tensor 'grid.{name}' is missing")
-        parts[name] = np.ascontiguousarray(value.numpy(), dtype=np.float64)
+def _header(path: Path, metadata: str | None) -> _Header:
+    """Return what a model's metadata say."""
+    if metadata is None:
+        raise InputError(f"{path}: metadata: no 'slotflow' entry: not a slotflow model")
+    content = parse_json(metadata, f"{path}: metadata: field missing or wrong")
     try:
-        return ResponseGrid(
+        version, search = content["format"], content["search"]
+        preset = parse_preset(content["preset"], str(path))
+        scalars, card = dict(content["grid"]), dict(content["card"])
+        calibration = Calibration.from_json(dict(content.get("calibration", {})))
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{path}: metadata: field missing or wrong: {shortened(error)}") from error
+    if version != FORMAT:
+        raise InputError(f"{path}: format: expected {FORMAT}; got {version!r:.80}")
+    if search != SEARCH_VERSION:
+        raise InputError(
+            f"{path}: search: trained on component search {search!r:.80}; this version has"
+            f" {SEARCH_VERSION!r}: train the model again"
+        )
+    return _Header(preset, scalars, card, calibration)
+
+
+class _Kind(NamedTuple):
+    """Shape of a tensor, and its type by the name that safetensors has for it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.shape} {self.dtype}"
+
+
+def _network(path: Path, preset: Preset, found: Mapping[str, _Kind]) -> SlotFlow:
+    """Return the network of these settings once the file's tensors are seen to be its own.
+
+    Raises:
+        InputError: naming the setting or the tensor that does not fit.
+    """
+    _check_size(path, preset, sum(math.prod(kind.shape) for kind in found.values()))
+    network = SlotFlow(preset.model, preset.prior.bins)
+    wanted = {
+        name: _Kind(tuple(value.shape), _DTYPES.get(value.dtype, str(value.dtype)))
+        for name, value in network.state_dict().items()
+    }
+    grid = {f"grid.{name}": _Kind((), "F64") for name in _GRID}
+    if missing := sorted((wanted | grid).keys() - found.keys()):
+        raise InputError(f"{path}: tensor {missing[0]!r} is missing")
+    if extra := sorted(found.keys() - (wanted | grid).keys()):
+        raise InputError(f"{path}: tensor {extra[0]!r:.80} is not part of the model")
+    for name, kind in wanted.items():
+        if found[name] != kind:
+            raise InputError(f"{path}: tensor {name!r}: expected {kind}; got {found[name]}")
+    for name in grid:
+        kind = found[name]
+        if kind.dtype != "F64" or math.prod(kind.shape) > _LARGEST_GRID:
+            raise InputError(f"{path}: tensor {name!r}: expected F64, of a grid; got {kind}")
+    return network
+
+
+def _check_size(path: Path, preset: Preset, numbers: int) -> None:
+    """Refuse settings of a network that is far larger than the file, before it is made.
+
+    Each product is of sizes of one layer, or of many alike: a part of the weights that there
+    must be.
+    """
+    m = preset.model
+    flow = m.flow_hidden * max(m.flow_hidden * m.flow_blocks, m.context, m.flow_bins)
+    products = {
+        "layers, width": m.layers * m.width**2,
+        "width, context": m.width * max(m.width, m.context),
+        "slots, width": m.slots * m.width,
+        "flow_layers, flow_hidden, flow_blocks, flow_bins, context": m.flow_layers * flow,
+        "psi_hidden, psi_bins": m.psi_hidden * max(m.psi_hidden, m.psi_bins),
+        "prior.bins": preset.prior.bins,
+    }
+    for names, product in products.items():
+        if product > _MARGIN * max(numbers, 1):
+            raise InputError(f"{path}: {names}: a network far larger than the file's weights")
+
+
+def _grid(path: Path, arrays: Mapping[str, torch.Tensor], header: _Header) -> ResponseGrid:
+    scalars = header.scalars
+    parts = {name: np.ascontiguousarray(value.numpy()) for name, value in arrays.items()}
+    try:
+        grid = ResponseGrid(
             float(scalars["duration"]), float(scalars["t0"]), parts["times"], parts["positions"],
             float(scalars["arm_length"]), parts["window"],
         )  # fmt: skip
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: grid: {error}") from error
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{path}: grid: {shortened(error)}") from error
+    if not (np.isfinite([grid.t0, grid.arm_length]).all() and grid.arm_length > 0.0):
+        raise InputError(f"{path}: grid: t0 {grid.t0!r} s, arm {grid.arm_length!r} m")
+    if grid.duration != (duration := header.preset.observation.duration):
+        raise InputError(f"{path}: grid: of {grid.duration!r} s; the observation has {duration!r}")
+    return grid

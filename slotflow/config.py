@@ -6,18 +6,43 @@ Each preset is a YAML file in ``slotflow/presets``. Unknown keys are errors that
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Final, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from slotflow.errors import InputError
+from slotflow.plain import parse_yaml
+
+MAX_PROBLEMS = 20  # of settings that are named in one message
 
 
 class Settings(BaseModel):
-    """Frozen settings that refuse unknown keys and numbers that are not finite."""
+    """Frozen settings that refuse unknown keys and numbers that are not finite.
+
+    What is named in ``added`` is left out of a dump where it has its default: training sets,
+    searches and runs are known by their settings' dumps, also those made before it came.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    added: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _without_defaults_of_added(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = handler(self)
+        fields = type(self).model_fields
+        for name in self.added:
+            if name in content and getattr(self, name) == fields[name].default:
+                del content[name]
+        return content
 
 
 class GapSettings(Settings):
@@ -112,8 +137,23 @@ class PopulationSettings(Settings):
         return self
 
 
+class SegmentSettings(Settings):
+    """From which frequency on a band's window of interest has which width."""
+
+    start: float = Field(ge=0, description="lowest central frequency, Hz")
+    window: int = Field(ge=2, multiple_of=2, description="central bins of interest")
+
+
+#: A quantity by frequency: rows of frequency (Hz) and value.
+Table = tuple[tuple[float, float], ...]
+
+
 class PriorSettings(Settings):
     """The default training prior; every number is our choice (docs: the training prior)."""
+
+    added: ClassVar[frozenset[str]] = frozenset(
+        {"segments", "density", "confusion_share", "max_outside"}
+    )
 
     bins: int = Field(256, ge=64, multiple_of=2, description="Fourier bins of a band")
     margin: int = Field(32, ge=0, description="bins simulated beyond each edge")
@@ -126,6 +166,16 @@ class PriorSettings(Settings):
     )
     narrow_window: int = Field(96, ge=2, description="central bins of interest above it")
     split_frequency: float = Field(1.7e-3, gt=0, description="Hz")
+    segments: tuple[SegmentSettings, ...] = Field(
+        (), description="windows by frequency, in place of the three settings above"
+    )
+    density: Table = Field(
+        (), description="resolvable sources per bin by frequency (Hz), at rate scale 1: their"
+        " number in a window is Poisson, up to max_sources; none: uniform 1..max_sources",
+    )  # fmt: skip
+    max_outside: int = Field(
+        24, ge=1, le=256, description="bright sources outside the window that are recorded"
+    )
     snr_min: float = Field(5.0, gt=0)
     snr_max: float = Field(100.0, gt=0)
     snr_law: Literal["log_uniform", "uniform", "euclidean"] = Field(
@@ -139,6 +189,10 @@ class PriorSettings(Settings):
     rate_scale_min: float = Field(0.5, gt=0, description="foreground rate scale, log-uniform")
     rate_scale_max: float = Field(2.0, gt=0)
     foreground_snr_max: float = Field(5.0, gt=0, description="louder members are left out")
+    confusion_share: Table = Field(
+        (), description="by frequency (Hz), of the confusion's fit in the density against which"
+        " an SNR is taken; none: all of it",
+    )  # fmt: skip
     oms_scale_min: float = Field(
         1.0, gt=0, description="optical metrology noise, factor on its amplitude, log-uniform"
     )
@@ -157,26 +211,57 @@ class PriorSettings(Settings):
             low, high = f"{name}min", f"{name}max"
             if not getattr(self, low) <= getattr(self, high):
                 raise ValueError(f"{low} must not exceed {high}")
-        if max(self.wide_window, self.narrow_window) > self.bins:
+        if max(window for _, window in self.windows) > self.bins:
             raise ValueError("the window of interest must not be wider than the band")
         return self
 
+    @model_validator(mode="after")
+    def _tables(self) -> "PriorSettings":
+        starts = [segment.start for segment in self.segments]
+        if starts and (starts != sorted(set(starts)) or starts[0] > self.fmin):
+            raise ValueError("segments must begin at fmin or below, each above the one before")
+        for name in ("density", "confusion_share"):
+            table = getattr(self, name)
+            places = [row[0] for row in table]
+            if places != sorted(set(places)) or any(f <= 0 or value <= 0 for f, value in table):
+                raise ValueError(f"{name}: rows of growing frequency and values above 0 expected")
+        if self.density and self.empty_fraction:
+            raise ValueError("empty_fraction has no effect with density: set it to 0")
+        return self
+
+    @property
+    def windows(self) -> tuple[tuple[float, int], ...]:
+        """Lowest central frequency (Hz) and width in bins of each kind of window, by frequency."""
+        if self.segments:
+            return tuple((segment.start, segment.window) for segment in self.segments)
+        return (0.0, self.wide_window), (self.split_frequency, self.narrow_window)
+
     def window(self, frequency: float) -> int:
         """Width in bins of the central window that holds a band's targets."""
-        return self.wide_window if frequency < self.split_frequency else self.narrow_window
+        width = self.windows[0][1]
+        for start, window in self.windows[1:]:
+            if frequency >= start:
+                width = window
+        return width
 
 
 class ComponentSettings(Settings):
     """The component search (docs: components as tokens)."""
 
-    sky_points: int = Field(320, ge=12)
+    added: ClassVar[frozenset[str]] = frozenset({"crowded", "rounds"})
+
+    sky_points: int = Field(320, ge=12, le=100_000)
     slow_samples: int = Field(
-        128, ge=64, multiple_of=4, description="of the last refit; the search takes half"
+        128, ge=64, le=65_536, multiple_of=4, description="of the last refit; the search takes half"
     )
     taps: int = Field(33, ge=9)
-    max_components: int = Field(16, ge=1)
+    max_components: int = Field(16, ge=1, le=1024)
     threshold: float = Field(22.0, gt=0, description="2F below which the search stops")
-    block: int = Field(1024, ge=1, description="bins that share one template bank")
+    block: int = Field(1024, ge=1, le=1 << 20, description="bins that share one template bank")
+    crowded: bool = Field(
+        False, description="sources in most bins: the noise level is estimated as they come out"
+    )
+    rounds: int = Field(1, ge=1, description="of search and refits")
 
     @model_validator(mode="after")
     def _filters_fit(self) -> "ComponentSettings":
@@ -191,8 +276,26 @@ StreamName = Literal[
 ]  # fmt: skip
 
 
+#: Settings of one mixer alone.
+MIXER_OPTIONS: Final = {
+    "quaternion_scores": ("quaternion",),
+    "kuramoto_causal": ("kuramoto",),
+    "dice_scores": ("dice",),
+    "dice_binary": ("dice",),
+    "mixer_spectrum": ("quaternion", "dice"),
+}
+#: Width that a mixer's head needs in whole: a quaternion's four numbers, a phase's two; two
+#: streams share the width.
+_UNITS: Final = {"softmax": 1, "quaternion": 4, "kuramoto": 2, "dice": 1}
+
+
 class ModelSettings(Settings):
     """The network's shape."""
+
+    added: ClassVar[frozenset[str]] = frozenset({
+        "mixer", "mixer_spectrum", "mlp_width", "quaternion_scores", "kuramoto_causal",
+        "dice_scores", "dice_binary", "parameterisation",
+    })  # fmt: skip
 
     width: int = Field(96, ge=8, description="token and slot width")
     layers: int = Field(2, ge=0, description="token self-attention layers")
@@ -224,6 +327,22 @@ class ModelSettings(Settings):
     psi_bins: int = Field(16, ge=2)
     psi_hidden: int = Field(96, ge=8)
     dropout: float = Field(0.0, ge=0, lt=1)
+    mixer: Literal["softmax", "quaternion", "kuramoto", "dice"] = Field(
+        "softmax", description="how tokens see each other (slotflow.mixers)"
+    )
+    mixer_spectrum: bool = Field(
+        False, description="quaternion, dice: also read the band's data, by a Conformer or streams"
+    )
+    mlp_width: int | None = Field(
+        None, ge=1, description="of the two-layer network after each mixer; twice the width if null"
+    )
+    quaternion_scores: Literal["shared", "hamilton"] = "shared"
+    kuramoto_causal: bool = Field(False, description="see components of lower frequency alone")
+    dice_scores: Literal["dice", "linear"] = "dice"
+    dice_binary: bool = Field(False, description="features of 0 and 1, straight through")
+    parameterisation: Literal["factorised", "collapsed"] = Field(
+        "factorised", description="of query-key and output-value in slots and the softmax mixer"
+    )
 
     @model_validator(mode="after")
     def _heads_share_the_width(self) -> "ModelSettings":
@@ -231,6 +350,26 @@ class ModelSettings(Settings):
             raise ValueError(f"heads {self.heads} must divide the width {self.width}")
         if len(set(self.streams)) != len(self.streams):
             raise ValueError("streams: each may be named once")
+        unit = 2 if self.mixer == "dice" and self.mixer_spectrum else _UNITS[self.mixer]
+        if self.width % (unit * self.heads):
+            raise ValueError(
+                f"mixer {self.mixer}: width {self.width} must be a multiple of {unit} x heads"
+                f" {self.heads}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _options_have_their_mixer(self) -> "ModelSettings":
+        fields = type(self).model_fields
+        for name, mixers in MIXER_OPTIONS.items():
+            if getattr(self, name) != fields[name].default and self.mixer not in mixers:
+                raise ValueError(
+                    f"{name} has no effect with mixer: {self.mixer} (needs {' or '.join(mixers)})"
+                )
+        if self.layers == 0:
+            for name in ("mixer", "mlp_width"):
+                if getattr(self, name) != fields[name].default:
+                    raise ValueError(f"{name} has no effect with layers: 0")
         return self
 
 
@@ -255,6 +394,8 @@ class LossSettings(Settings):
 class TrainSettings(Settings):
     """The optimisation."""
 
+    added: ClassVar[frozenset[str]] = frozenset({"qk_learning_rate_ratio"})
+
     samples: int = Field(4_000, ge=1, description="bands simulated where no data set is given")
     noise_draws: int = Field(2, ge=1, description="noise realisations cached per stored band")
     validation_fraction: float = Field(0.1, gt=0, lt=1)
@@ -269,6 +410,9 @@ class TrainSettings(Settings):
     factor: float = Field(0.5, gt=0, lt=1, description="by which plateau then lowers the rate")
     validations: int = Field(20, ge=1, description="over a whole run")
     learning_rate: float = Field(1e-3, gt=0)
+    qk_learning_rate_ratio: float = Field(
+        1.0, gt=0, description="of queries' and keys' learning rate to that of all else"
+    )
     weight_decay: float = Field(1e-4, ge=0)
     warmup: float = Field(0.03, ge=0, lt=1, description="share of the steps")
     clip: float = Field(5.0, gt=0)
@@ -344,10 +488,7 @@ def load_preset(name_or_path: str) -> Preset:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from error
         except UnicodeDecodeError as error:
             raise InputError(f"{path}: not text in UTF-8 ({error})") from error
-    try:
-        content: Any = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"{name_or_path}: not valid YAML: {error}") from error
+    content = parse_yaml(text, name_or_path)
     return parse_preset(content if content is not None else {}, name_or_path)
 
 
@@ -362,10 +503,12 @@ def parse_preset(content: Any, origin: str) -> Preset:
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(str(part) for part in e['loc']) or 'settings'}: {e['msg']}"
-            f" (got {e['input']!r})"
-            for e in error.errors()
+            f" (got {e['input']!r:.200})"
+            for e in error.errors()[:MAX_PROBLEMS]
         )
         raise InputError(f"{origin}: {problems}") from error
+    except RecursionError as error:
+        raise InputError(f"{origin}: settings are nested too deeply") from error
 
 
 def first_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, Any, Any] | None:

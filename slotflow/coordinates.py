@@ -40,7 +40,7 @@ class Local(NamedTuple):
     """A source in local coordinates.
 
     ``z`` (..., 7), ``v`` (...) in [0, 1), and ``log_jacobian`` (...): the log of
-    |d(z, v) / du| with u the source in the unit ranges of :func:`parameters.to_scored`.
+    |d(z, v) / du| with u the source in the unit ranges of :func:`slotflow.parameters.to_scored`.
     """
 
     z: Tensor

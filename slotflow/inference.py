@@ -9,6 +9,7 @@ that are not wanted; and each slot is sampled by itself with a generator of its 
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from slotflow.bands import MARGIN_BINS, Tile, tile_grid
+from slotflow.bands import MARGIN_BINS, Tile, level
 from slotflow.bounds import Bound, bounded
 from slotflow.calibration import count_distribution
 from slotflow.checkpoint import Model
@@ -25,15 +26,17 @@ from slotflow.errors import NonFiniteError
 from slotflow.merging import Comparison, distinct_in_band
 from slotflow.model import Reading, TokenBatch, distinct_slots
 from slotflow.parameters import FDOT_T2_PRIOR, PARAMETERS, other_image, wrap
+from slotflow.refined import Refinement, RefineSettings
 from slotflow.results import BandOutcome, BandView, PosteriorSettings, SourcePosterior, TileRecord
 from slotflow.tokencache import from_local_units, window_edges
 from slotflow.tokens import BandTokens, band_tokens
-from slotflow.whitening import WhiteBand, Whitening
+from slotflow.whitening import WhiteBand, WhiteBands
 
 Float = NDArray[np.float64]
 
 BLOCK: Final = 16  # consecutive bands of the tiling that the network reads together
 _CPU: Final = torch.device("cpu")
+_REFINE: Final = 1 << 20  # of the random numbers of a refinement; those of slots are below
 
 
 def _moved[T: (TokenBatch, Reading)](record: T, device: torch.device) -> T:
@@ -51,13 +54,14 @@ class _Searched(NamedTuple):
 
 
 class BandReader:
-    """Reads bands of one observation.
+    """Reads bands of one observation, or of a training set.
 
     Args:
         model: the trained model.
-        whitening: of the observation.
+        whitening: where the bands are from.
         settings: what is asked for.
         keep_bands: whether outcomes hold a :class:`slotflow.results.BandView`.
+        refine: whether and how samples are brought to the exact posterior.
 
     Attributes:
         seconds: time spent so far, by part.
@@ -65,15 +69,15 @@ class BandReader:
     """
 
     def __init__(
-        self, model: Model, whitening: Whitening, settings: PosteriorSettings, keep_bands: bool
-    ) -> None:
+        self, model: Model, whitening: WhiteBands, settings: PosteriorSettings, keep_bands: bool,
+        refine: RefineSettings | None = None,
+    ) -> None:  # fmt: skip
         self.model, self.whitening, self.settings = model, whitening, settings
-        self.keep_bands = keep_bands
+        self.keep_bands, self.refine = keep_bands, refine
         self.device = _CPU
         self.seconds = {"whitening": 0.0, "search": 0.0, "network": 0.0}
-        prior = model.preset.prior
-        grid = tile_grid(prior, model.preset.observation.duration)
-        self._place = {tile.first_bin: number for number, tile in enumerate(grid)}
+        if refine is not None:
+            self.seconds["refinement"] = 0.0
 
     def to(self, device: str) -> None:
         """Move the model's network to a device, by PyTorch's name of it."""
@@ -108,15 +112,14 @@ class BandReader:
 
     def _goes_on(self, last: Tile, tile: Tile) -> bool:
         """Whether a band is read together with the one before it."""
-        before, here = self._place[last.first_bin], self._place[tile.first_bin]
-        return before < here and before // BLOCK == here // BLOCK
+        return last.number < tile.number and last.number // BLOCK == tile.number // BLOCK
 
     def _search(self, tile: Tile) -> _Searched:
         """Whiten and search one band, as the training set's were."""
         started = time.perf_counter()
         preset, first = self.model.preset, tile.first_bin
         duration, bins = preset.observation.duration, preset.prior.bins
-        white = self.whitening.band(first)
+        white = self.whitening.of(tile)
         whitened = time.perf_counter()
         found = self.search(white.data, first, white.sigma, white.known)
         tokens = band_tokens(
@@ -133,11 +136,14 @@ class BandReader:
             started = time.perf_counter()
             outcome = self._outcome(one, row, reading)
             self.seconds["network"] += time.perf_counter() - started
+            if outcome.refinement is not None:
+                self.seconds["network"] -= outcome.refinement.seconds
+                self.seconds["refinement"] += outcome.refinement.seconds
             yield outcome
 
     def _readings(self, block: list[_Searched]) -> Iterator[tuple[_Searched, int, Reading]]:
         started = time.perf_counter()
-        rows = [self._place[one.tile.first_bin] % BLOCK for one in block]
+        rows = [one.tile.number % BLOCK for one in block]
         capacity, bins = self.model.preset.components.max_components, self.model.preset.prior.bins
         nothing = ComponentSet(block[0].found.components[:0], np.ones(2), block[0].found.residual)
         empty = band_tokens(nothing, 0, bins, 1.0, (0.0, float(bins)), capacity)
@@ -173,20 +179,50 @@ class BandReader:
         probability[list(repeated)] = 0.0
         margin = MARGIN_BINS / self.model.preset.observation.duration
         tile, (level_a, level_e) = one.tile, map(float, one.found.level)
+        seen = level_a, level_e, count, float(probability.sum())
+        kept, refinement = self._refined(one, row, reading, kept)
         return BandOutcome(
-            TileRecord(*tile, level_a, level_e, count, float(probability.sum())),
-            one.white.measured[:2],
+            TileRecord(tile.first_bin, tile.low, tile.high, *seen),
+            self._measured(one),
             count_distribution(probability),
             tuple(s for s in kept if tile.low - margin <= s.f0 < tile.high + margin),
             self._view(one, row, reading, probability) if self.keep_bands else None,
+            refinement,
         )
+
+    def _measured(self, one: _Searched) -> Float:
+        """Return the noise power that the band tells, (2,); where sources crowd, without them."""
+        measured = one.white.measured[:2]
+        if not self.model.preset.components.crowded:
+            return measured
+        return np.asarray(measured * one.found.level / level(one.white.data[:2]))
+
+    def _refined(
+        self, one: _Searched, row: int, reading: Reading, sources: tuple[SourcePosterior, ...]
+    ) -> tuple[tuple[SourcePosterior, ...], Refinement | None]:
+        """Return the sources with refined samples, where that was asked for."""
+        if self.refine is None:
+            return sources, None
+        from slotflow.refine import Refiner  # compiles: only where it is needed
+        from slotflow.refine_input import band_to_refine
+
+        first, samples = one.tile.first_bin, self.settings.samples
+        refiner = Refiner(self.model, self.search.banks, self.refine, samples, self.device)
+        rng = np.random.default_rng([self.settings.seed, *self.whitening.key(one.tile), _REFINE])
+        found = refiner(band_to_refine(first, one.white, one.found, reading, row, sources), rng)
+        place = {slot: i for i, slot in enumerate(found.record.slots)}
+        return tuple(
+            replace(s, samples=found.samples[place[s.slot]], log_q=found.log_q[place[s.slot]])
+            if s.slot in place else s
+            for s in sources
+        ), found.record  # fmt: skip
 
     def _sample(
         self, one: _Searched, reading: Reading, row: int, slot: int, probability: float
     ) -> SourcePosterior:
         """Draw one slot's posterior with a generator of its own."""
         first, settings = one.tile.first_bin, self.settings
-        entropy = np.random.SeedSequence([settings.seed, first, slot])
+        entropy = np.random.SeedSequence([settings.seed, *self.whitening.key(one.tile), slot])
         generator = torch.Generator().manual_seed(int(entropy.generate_state(1, np.uint64)[0] >> 1))
         at = (slice(row, row + 1), slot)
         context = reading.context[at].clone().to(self.device)
@@ -238,4 +274,6 @@ class BandReader:
             places=one.found.components["bin"].copy(),
             existence=probability,
             sources=(),
+            gap_fraction=one.white.gap_fraction,
+            gain=one.white.gain,
         )

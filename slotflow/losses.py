@@ -55,7 +55,7 @@ class Parts(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """Loss terms, each a scalar; weights are those of :class:`LossSettings`."""
+    """Loss terms, each a scalar; weights are those of :class:`slotflow.config.LossSettings`."""
 
     nll: Tensor
     psi: Tensor

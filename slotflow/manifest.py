@@ -11,11 +11,13 @@ from pydantic import ValidationError
 
 from slotflow.config import ObservationSettings, PopulationSettings, PriorSettings, Settings
 from slotflow.errors import InputError
+from slotflow.plain import parse_json, shortened
 
 SCHEMA_VERSION: Final = 2
 SAMPLE_GROUP: Final = 64  # consecutive samples that share a pool of foreground responses
 SHARD_SIZE: Final = 512  # samples in a shard, unless asked for otherwise
 MANIFEST: Final = "manifest.json"
+_MOST: Final = {"seed": 2**128, "samples": 10**10, "shard_size": 10**10}
 #: The sections of the settings that a training set depends on.
 SECTIONS: Final[dict[str, type[Settings]]] = {
     "observation": ObservationSettings,
@@ -52,6 +54,13 @@ def shard_number(name: str) -> int | None:
     """Return the number in a shard's file name, or None if it is not one."""
     match = re.fullmatch(r"shard-(\d{5,9})\.h5", name, flags=re.ASCII)
     return int(match[1]) if match else None
+
+
+def is_training_set(path: Path) -> bool:
+    """Whether a path is the folder of a training set, or one of its shards in it."""
+    if path.is_dir():
+        return (path / MANIFEST).is_file()
+    return shard_number(path.name) is not None and (path.parent / MANIFEST).is_file()
 
 
 def file_sha256(path: Path) -> str:
@@ -107,14 +116,14 @@ def read_manifest(directory: Path) -> Manifest:
     """
     path = directory / MANIFEST
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = parse_json(path.read_bytes(), f"{path}: cannot be read")
     except FileNotFoundError as error:
         raise InputError(f"{directory}: not a training set: no {MANIFEST}") from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
     version = content.get("schema_version") if isinstance(content, dict) else None
     if version != SCHEMA_VERSION:
-        raise InputError(f"{path}: schema_version: expected {SCHEMA_VERSION}; got {version!r}")
+        raise InputError(f"{path}: schema_version: expected {SCHEMA_VERSION}; got {version!r:.80}")
     try:
         shards = tuple(
             ShardEntry(str(s["name"]), int(s["rows"]), str(s["sha256"])) for s in content["shards"]
@@ -123,11 +132,23 @@ def read_manifest(directory: Path) -> Manifest:
             SCHEMA_VERSION, int(content["samples"]), int(content["seed"]),
             int(content["shard_size"]), dict(content["settings"]), shards,
         )  # fmt: skip
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: field missing or wrong: {error}") from error
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{path}: field missing or wrong: {shortened(error)}") from error
+    _check_numbers(path, manifest)
     for shard in shards:  # a name that is a path could lead out of the directory
         if shard_number(shard.name) is None:
             raise InputError(
-                f"{path}: shards: expected a name as shard-00000.h5; got {shard.name!r}"
+                f"{path}: shards: expected a name as shard-00000.h5; got {shard.name!r:.80}"
             )
     return manifest
+
+
+def _check_numbers(path: Path, manifest: Manifest) -> None:
+    """Refuse numbers that no simulation has, before anything is computed with them."""
+    for name, most in _MOST.items():
+        value, least = getattr(manifest, name), int(name != "seed")
+        if not least <= value < most:
+            raise InputError(f"{path}: {name}: out of range: {value}")
+    for shard in manifest.shards:
+        if not 1 <= shard.rows < _MOST["samples"]:
+            raise InputError(f"{path}: shards: rows of {shard.name!r:.80}: {shard.rows}")

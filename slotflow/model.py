@@ -30,7 +30,7 @@ class TokenBatch(NamedTuple):
 
     ``features`` (B, C, TOKEN_WIDTH), ``band`` (B, BAND_WIDTH), ``reference`` (B, C, 13)
     float64, ``valid`` (B, C) bool; ``data`` (B, 3, K) complex64, the whitened A, E, T of TDI 1.5,
-    is needed by the stream ``spectrum`` alone.
+    is needed by the stream ``spectrum`` and ``mixer_spectrum`` alone.
     """
 
     features: Tensor
@@ -131,6 +131,7 @@ class SlotFlow(nn.Module):
             "depletion": settings.depletion,
             "epsilon": settings.epsilon,
             "learned_starts": settings.learned_starts,
+            "parameterisation": settings.parameterisation,
         }
         self.slots = KINDS[settings.slot_attention](**arguments)  # type: ignore[arg-type]
         self.context = ContextNet(settings)
@@ -147,7 +148,7 @@ class SlotFlow(nn.Module):
     @property
     def needs_data(self) -> bool:
         """Whether a batch must hold the bands' data."""
-        return "spectrum" in self.settings.streams
+        return "spectrum" in self.settings.streams or self.settings.mixer_spectrum
 
     def standardise(self, features: Tensor, valid: Tensor) -> None:
         """Set the features' offset and scale from training tokens (N, C, W), (N, C)."""
@@ -161,7 +162,7 @@ class SlotFlow(nn.Module):
         """Let the slots read the tokens; ``generator`` drives the slots' order in training."""
         measured = (batch.features - self.feature_mean) / self.feature_scale
         measured = measured.clamp(-8.0, 8.0) * batch.valid[..., None]
-        tokens = self.encoder(measured, batch.band, batch.reference, batch.valid)
+        tokens = self.encoder(measured, batch.band, batch.reference, batch.valid, batch.data)
         component = self.slot_bias(tokens).squeeze(-1)
         # the log odds that a component is a source weigh it in every slot's attention
         out = self.slots(tokens, batch.valid, bias=component, generator=generator)

@@ -101,7 +101,7 @@ def whitened_waveforms(
         if high > low:
             out[row, :, low:high] = response[row, :, low - start : high - start]
     scale = 0.5 * observation.duration * window_power(observation.tukey)
-    return np.asarray(out / np.sqrt(view.psd[:2] * scale))
+    return np.asarray(out * (view.gain / np.sqrt(view.psd[:2] * scale)))
 
 
 def reconstructions(view: BandView, result: Result, grid: ResponseGrid) -> list[Reconstruction]:
@@ -190,9 +190,17 @@ def plot_band(
     figure.legend(
         handles, [names.get(label, label) for label in labels], loc="outside upper center",
         ncols=2, fontsize=SMALL, frameon=False,
-        title=f"Band from bin {view.first_bin}; its own range shaded", title_fontsize=LABEL,
+        title=f"Band from bin {view.first_bin}; its own range shaded{_gaps(view)}",
+        title_fontsize=LABEL,
     )  # fmt: skip
     return figure
+
+
+def _gaps(view: BandView) -> str:
+    """Say that there are gaps: their taper widens lines and correlates neighbouring bins."""
+    if view.gap_fraction == 0.0:
+        return ""
+    return f"\ngaps: {100 * view.gap_fraction:.3g}% of the samples, tapered in data and residual"
 
 
 def _names(view: BandView, result: Result, made: list[Reconstruction]) -> dict[str, str]:

@@ -8,10 +8,10 @@ kept in a folder, from which an interrupted run goes on (:mod:`slotflow.resume`)
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
-from typing import Final
+from dataclasses import asdict, replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,13 @@ from slotflow.inference import BandReader
 from slotflow.merging import Candidate, Comparison, merge
 from slotflow.noise import ARM_LENGTH
 from slotflow.readers import Observation
+from slotflow.refined import (
+    Method,
+    Refinement,
+    RefineSettings,
+    refine_settings,
+    refinement_notes,
+)
 from slotflow.response import ResponseGrid
 from slotflow.results import (
     BandOutcome,
@@ -58,6 +65,7 @@ def posterior(
     gpus: int = 0,
     cluster: Cluster | None = None,
     keep_bands: bool = False,
+    refine: RefineSettings | Method | None = None,
     partial: Partial | None = None,
     progress: Progress | None = None,
 ) -> Result:
@@ -80,6 +88,8 @@ def posterior(
             their last digits from those of the processor.
         cluster: whose workers read bands; the result does not depend on it.
         keep_bands: whether the result has the bands as the network saw them.
+        refine: ``"importance"`` or ``"smc"``, or more settings: bring the samples to the exact
+            posterior (:mod:`slotflow.refine`); seconds a band.
         partial: where batches that are done are kept, and found again. The caller removes it
             once the result is safe.
         progress: called with (bands done, bands in all).
@@ -100,7 +110,8 @@ def posterior(
         lowest if fmin is None else fmin, highest if fmax is None else fmax, samples, seed,
         str(psd), min_probability,
     )  # fmt: skip
-    _check_numbers(settings)
+    check_numbers(settings)
+    refining = refine_settings(refine)
     orbit = map_orbit(observation, model)
     plan = tiles(settings.fmin, settings.fmax, preset.prior, duration)
     top = (plan[-1].first_bin + preset.prior.bins) / duration
@@ -113,12 +124,13 @@ def posterior(
         transformed, preset, settings.psd, observation.path,
         arm if observation.generation == "2.0" else None,
     )  # fmt: skip
-    reader = BandReader(model, whitening, settings, keep_bands)
+    reader = BandReader(model, whitening, settings, keep_bands, refining)
     read_from = time.perf_counter()
     outcomes = _read_all(reader, plan, way, partial, progress)
     merge_from = time.perf_counter()
     sources = _turned(_merged(plan, outcomes, settings, model.grid), orbit.rotation)
     measured = np.array([outcome.measured for outcome in outcomes])
+    refinements = _turned_back(outcomes, orbit.rotation)
     return Result(
         sources=sources,
         tiles=tuple(outcome.record for outcome in outcomes),
@@ -129,6 +141,7 @@ def posterior(
             *orbit.notes, *transformed.notes, *gap_notes(transformed, model),
             *whitening_notes(settings.psd),
             *noise_notes(observation.path, plan, measured, settings.psd),
+            *refinement_notes(refinements),
         ),
         seconds={
             "transform": read_from - started,
@@ -138,10 +151,13 @@ def posterior(
         q_k=np.stack([outcome.q_k for outcome in outcomes]),
         views=_views(outcomes, sources),
         rotation=orbit.rotation,
+        refine=refining,
+        refinements=refinements,
     )  # fmt: skip
 
 
-def _check_numbers(settings: PosteriorSettings) -> None:
+def check_numbers(settings: PosteriorSettings) -> None:
+    """Raise InputError for numbers out of their range."""
     if settings.samples < 1:
         raise InputError(f"samples: expected at least 1; got {settings.samples}")
     if settings.seed < 0:
@@ -155,16 +171,32 @@ def _read_all(
     reader: BandReader, plan: Sequence[Tile], way: Way, partial: Partial | None,
     progress: Progress | None,
 ) -> list[BandOutcome]:  # fmt: skip
-    """Read the bands that are not there from an earlier run."""
+    """Return what all bands hold."""
+    found = read_batches(reader, plan, way, partial, progress)
+    return [outcome for _, outcomes in found for outcome in outcomes]
+
+
+def read_batches(
+    reader: BandReader, plan: Sequence[Tile], way: Way, partial: Partial | None,
+    progress: Progress | None,
+) -> Iterator[tuple[Batch, list[BandOutcome]]]:  # fmt: skip
+    """Yield the batches of bands in their order; those of an earlier run are not read again.
+
+    Held in memory are those that were done before their turn: a few, with several processes.
+
+    Args:
+        reader: of the bands.
+        plan: the bands.
+        way: who reads them.
+        partial: where batches that are done are kept, and found again.
+        progress: called with (bands done, bands in all).
+    """
     batches = [Batch(i, plan[at : at + BATCH]) for i, at in enumerate(range(0, len(plan), BATCH))]
-    found: dict[int, list[BandOutcome]] = {}
+    standing: set[int] = set()
     if partial is not None:
-        partial.open(json.dumps([BATCH, reader.keep_bands]))
-        for batch in batches:
-            outcomes = partial.load(batch.number, batch.first_bins)
-            if outcomes is not None:
-                found[batch.number] = outcomes
-    missing = [batch for batch in batches if batch.number not in found]
+        partial.open(json.dumps([BATCH, reader.keep_bands, *_refining(reader)]))
+        standing = {b.number for b in batches if partial.load(b.number, b.first_bins) is not None}
+    missing = [batch for batch in batches if batch.number not in standing]
     done = len(plan) - sum(len(batch.tiles) for batch in missing)
 
     def advance(bands: int) -> None:
@@ -175,12 +207,30 @@ def _read_all(
 
     advance(0)
     run = _here if way.here(len(missing)) else way.run
+    early: dict[int, list[BandOutcome]] = {}
     with closing(run(reader, missing, advance)) as results:
-        for batch, outcomes in results:
-            if partial is not None:
-                partial.save(batch.number, outcomes)
-            found[batch.number] = outcomes
-    return [outcome for batch in batches for outcome in found[batch.number]]
+        for batch in batches:
+            if partial is not None and batch.number in standing:
+                yield batch, _kept(partial, batch)
+                continue
+            while batch.number not in early:
+                other, outcomes = next(results)
+                if partial is not None:
+                    partial.save(other.number, outcomes)
+                early[other.number] = outcomes
+            yield batch, early.pop(batch.number)
+
+
+def _refining(reader: BandReader) -> list[dict[str, Any]]:
+    """What else the batches depend on: nothing where samples are not refined."""
+    return [] if reader.refine is None else [asdict(reader.refine)]
+
+
+def _kept(partial: Partial, batch: Batch) -> list[BandOutcome]:
+    outcomes = partial.load(batch.number, batch.first_bins)
+    if outcomes is None:
+        raise InputError(f"{partial.folder}: a file in it was changed meanwhile: run again")
+    return outcomes
 
 
 def _here(reader: BandReader, batches: Sequence[Batch], advance: Advance) -> Done:
@@ -218,6 +268,18 @@ def _turned(sources: tuple[SourcePosterior, ...], rotation: float) -> tuple[Sour
     if rotation == 0.0:
         return sources
     return tuple(replace(one, samples=rotate_sky(one.samples, rotation)) for one in sources)
+
+
+def _turned_back(outcomes: Sequence[BandOutcome], rotation: float) -> tuple[Refinement, ...]:
+    """Return how the bands were refined, the network's draws under the data's own sky."""
+    found = [one.refinement for one in outcomes if one.refinement is not None]
+    if rotation == 0.0:
+        return tuple(found)
+    turned = [rotate_sky(one.before.reshape(-1, 8), rotation) for one in found]
+    return tuple(
+        replace(one, before=rows.reshape(one.before.shape))
+        for one, rows in zip(found, turned, strict=True)
+    )
 
 
 def _views(

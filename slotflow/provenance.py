@@ -100,7 +100,7 @@ def difference(found: str, wanted: str) -> str:
             {k: v for k, v in one.items() if k != "settings"} | dict(one["settings"])
             for one in (a, b)
         ]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "unknown settings"
     for name in sorted(flat[0].keys() | flat[1].keys()):
         old, new = flat[0].get(name), flat[1].get(name)

@@ -124,7 +124,7 @@ def _check_cadence(file: h5py.File, dt: float) -> None:
         name = f"{group}/Cadence"
         if not isinstance(find(file, group), h5py.Group) or not holds_data(file, name):
             continue
-        values = read_dataset(file, name)
+        values = read_dataset(file, name, 4096)
         if values.size != 1 or values.dtype.kind not in "fiu":
             raise InputError(f"{file.filename}: {name}: {values.dtype} of shape {values.shape};"
                              " one number expected")  # fmt: skip

@@ -147,13 +147,13 @@ def _flags(file: h5py.File, size: int) -> NDArray[np.bool_] | None:
     """Return which samples are flagged, None where none is."""
     if not holds_data(file, FLAGS):
         return None
-    values = read_dataset(file, FLAGS)
+    values = check_dataset(file, FLAGS)
     if values.dtype.kind not in "iu" or values.shape != (size,):
         raise InputError(
             f"{file.filename}: {FLAGS}: {values.dtype} of shape {values.shape}; integers of shape"
             f" ({size},) expected"
         )
-    flagged = np.asarray(values != 0)
+    flagged = np.asarray(read_dataset(file, FLAGS) != 0)
     return flagged if flagged.any() else None
 
 

@@ -22,7 +22,7 @@ from slotflow.errors import InputError
 from slotflow.gaps import series_mask
 from slotflow.generation import told_generation
 from slotflow.hdf5 import find, group_names, open_checked, read_attribute, read_dataset
-from slotflow.manifest import MANIFEST
+from slotflow.manifest import is_training_set
 from slotflow.read_checks import (
     MIN_SAMPLES,
     Bool,
@@ -42,10 +42,12 @@ __all__ = [
 Float = NDArray[np.float64]
 
 TRUTH: Final = "truth"
+MAX_TRUTH_BYTES: Final = 256 << 20
 GENERATIONS: Final = {"1.5": "1.5", "2.0": "2.0", "2": "2.0"}
 TAPER: Final = 6 * 3600.0  # s, around gaps, where the generation is told from the noise
 _BANDS: Final = (
-    "a training set of slotflow simulate: bands, not an observation; slotflow train takes"
+    "a training set of slotflow simulate: bands, not an observation; slotflow train and slotflow"
+    " posterior take"
 )
 _SLAB: Final = 1 << 20  # samples turned from A, E, T to X, Y, Z at a time
 
@@ -186,7 +188,7 @@ def read_observation(path: str | Path, form: str | None = None) -> Observation:
 
 def refuse_training_set(path: Path) -> None:
     """Raise InputError where a folder is a training set, saying what it is for."""
-    if (path / MANIFEST).is_file():
+    if path.is_dir() and is_training_set(path):
         raise InputError(f"{path}: {_BANDS} it")
 
 
@@ -299,9 +301,10 @@ def read_truth(path: str | Path) -> Truth | None:
     with open_checked(path) as file:
         if find(file, TRUTH) is None:
             return None
-        names = read_dataset(file, f"{TRUTH}/names")
-        sources = read_dataset(file, f"{TRUTH}/sources")
-        snr = read_dataset(file, f"{TRUTH}/snr")
+        names, sources, snr = (
+            read_dataset(file, f"{TRUTH}/{name}", MAX_TRUTH_BYTES)
+            for name in ("names", "sources", "snr")
+        )
     if names.ndim != 1 or sources.shape != (len(names), 8) or snr.shape != (len(names),):
         raise InputError(
             f"{path}: {TRUTH}: shapes (S,), (S, 8), (S,) expected of names, sources, snr;"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from slotflow.config import ObservationSettings
 from slotflow.parameters import F0, PARAMETERS, PHI0, PSI, RA, wrap
+from slotflow.refined import Refinement, RefineSettings
 
 Float = NDArray[np.float64]
 Complex64 = NDArray[np.complex64]
@@ -120,7 +121,7 @@ class BandOutcome(NamedTuple):
 
     ``measured`` (2,) noise power of A and E with all that is in them, over the model's density;
     ``q_k`` (S + 1,) as in :class:`Result`; ``sources`` of its likely slots; ``view`` where asked
-    for, its ``sources`` still empty.
+    for, its ``sources`` still empty. ``refinement`` where the samples are refined ones.
     """
 
     record: TileRecord
@@ -128,6 +129,7 @@ class BandOutcome(NamedTuple):
     q_k: Float
     sources: tuple[SourcePosterior, ...]
     view: "BandView | None"
+    refinement: Refinement | None = None
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,8 @@ class BandView:
         places: (C,) the components' frequencies, in bins from the band's first.
         existence: (S,) probability that each slot holds a source.
         sources: their indices in :attr:`Result.sources`.
+        gap_fraction: share of the samples that lie in gaps, which were tapered.
+        gain: of a signal in ``data``, below 1 where gaps took their share.
     """
 
     first_bin: int
@@ -166,6 +170,8 @@ class BandView:
     places: Float
     existence: Float
     sources: tuple[int, ...]
+    gap_fraction: float = 0.0
+    gain: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -185,6 +191,8 @@ class Result:
         views: the bands as the network saw them, by first bin, where asked for.
         rotation: of the sky about the ecliptic pole (rad), already done to the samples, where the
             data's orbit is the model's turned.
+        refine: how the samples were refined, None for the network's own.
+        refinements: of the bands, where they were.
     """
 
     sources: tuple[SourcePosterior, ...]
@@ -197,3 +205,5 @@ class Result:
     q_k: Float = field(default_factory=lambda: np.zeros((0, 1)))
     views: Mapping[int, BandView] = field(default_factory=dict)
     rotation: float = 0.0
+    refine: RefineSettings | None = None
+    refinements: tuple[Refinement, ...] = ()

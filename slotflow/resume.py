@@ -20,12 +20,14 @@ from slotflow import __version__
 from slotflow.atomic import written
 from slotflow.components import SEARCH_VERSION
 from slotflow.errors import InputError
+from slotflow.refined import packed_refinement, unpacked_refinement
 from slotflow.results import BandOutcome, BandView, SourcePosterior, TileRecord
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 IDENTITY: Final = "identity.json"
 _DAMAGED: Final = (
-    OSError, ValueError, KeyError, IndexError, TypeError, EOFError, zipfile.BadZipFile, zlib.error,
+    OSError, ValueError, KeyError, IndexError, TypeError, EOFError, ArithmeticError, RuntimeError,
+    AttributeError, MemoryError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 
 
@@ -35,16 +37,19 @@ class Partial:
     Args:
         folder: made when the first batch is written; nothing else may be in it.
         identity: input, model and settings, as text: what another run left is removed.
-
-    Attributes:
-        bands: how many are in it.
     """
 
     def __init__(self, folder: Path, identity: str) -> None:
-        self.folder, self.bands = folder, 0
+        self.folder = folder
+        self._bands: dict[int, int] = {}
         made_by = {"schema": SCHEMA, "version": __version__, "search": SEARCH_VERSION}
         self._run = {**made_by, "run": identity}
         self.identity = ""
+
+    @property
+    def bands(self) -> int:
+        """How many bands are in it."""
+        return sum(self._bands.values())
 
     def open(self, plan: str) -> None:
         """Begin: remove what was made for anything else.
@@ -56,7 +61,7 @@ class Partial:
             InputError: what stands there is no such folder, or the system refuses.
         """
         self.identity = json.dumps({**self._run, "plan": plan}, indent=1)
-        self.bands = 0
+        self._bands = {}
         if not self.folder.exists():
             return
         try:
@@ -84,8 +89,10 @@ class Partial:
         except _DAMAGED:
             return None
         whole = [outcome.record.first_bin for outcome in outcomes] == list(first_bins)
-        self.bands += len(outcomes) if whole else 0
-        return outcomes if whole else None
+        if not whole:
+            return None
+        self._bands[batch] = len(outcomes)
+        return outcomes
 
     def save(self, batch: int, outcomes: Sequence[BandOutcome]) -> None:
         """Write a batch.
@@ -102,7 +109,7 @@ class Partial:
             raise InputError(f"{self.folder}: cannot be made ({error.strerror})") from error
         with written(self._path(batch)) as temporary, temporary.open("wb") as file:
             np.savez(file, **_packed(outcomes))  # type: ignore[arg-type]
-        self.bands += len(outcomes)
+        self._bands[batch] = len(outcomes)
 
     def remove(self) -> None:
         """Remove the folder, if it holds nothing but such batches.
@@ -152,6 +159,10 @@ def _packed(outcomes: Sequence[BandOutcome]) -> dict[str, NDArray[Any]]:
         if (view := outcome.view) is not None:
             for name in _VIEW:
                 arrays[f"view_{number}_{name}"] = getattr(view, name)
+            arrays[f"view_{number}_gaps"] = np.array([view.gap_fraction, view.gain])
+        if (refinement := outcome.refinement) is not None:
+            for name, value in packed_refinement(refinement).items():
+                arrays[f"refinement_{number}_{name}"] = value
     return arrays
 
 
@@ -159,7 +170,8 @@ _VIEW: Final = ("data", "psd", "attention", "evidence", "places", "existence")
 
 
 def _unpacked(arrays: Mapping[str, NDArray[Any]]) -> list[BandOutcome]:
-    """Invert :func:`_packed`; raises one of ``_DAMAGED`` where something is missing."""
+    """Invert :func:`_packed`; raises one of ``_DAMAGED`` where something is not as it was."""
+    _check_arrays(arrays)
     outcomes, start = [], 0
     for number, row in enumerate(arrays["records"].tolist()):
         count = int(arrays["counts"][number])
@@ -170,12 +182,39 @@ def _unpacked(arrays: Mapping[str, NDArray[Any]]) -> list[BandOutcome]:
         view = None
         if f"view_{number}_data" in arrays:
             parts = {name: arrays[f"view_{number}_{name}"] for name in _VIEW}
-            view = BandView(first_bin=record.first_bin, sources=(), **parts)
+            missing, gain = arrays[f"view_{number}_gaps"].tolist()
+            view = BandView(
+                first_bin=record.first_bin, sources=(), gap_fraction=missing, gain=gain, **parts
+            )
         measured, q_k = arrays["measured"][number], arrays["q_k"][number]
-        outcomes.append(BandOutcome(record, measured, q_k, sources, view))
-    if start != len(arrays["samples"]):
-        raise ValueError(f"expected {start} sources; got {len(arrays['samples'])}")
+        refinement = unpacked_refinement(arrays, f"refinement_{number}_")
+        outcomes.append(BandOutcome(record, measured, q_k, sources, view, refinement))
     return outcomes
+
+
+def _check_arrays(arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Raise ValueError for shapes that do not fit together, or values that are not finite."""
+    bands, sources = len(arrays["records"]), len(arrays["samples"])
+    draws, counts = arrays["samples"].shape[1:2], arrays["q_k"].shape[1:]
+    shapes: dict[str, tuple[int, ...]] = {
+        "records": (bands, len(TileRecord._fields)), "measured": (bands, 2), "counts": (bands,),
+        "q_k": (bands, *counts), "scalars": (sources, 4),
+    }  # fmt: skip
+    if sources:  # without any, the number of draws is not known
+        shapes |= {"samples": (sources, *draws, 8), "log_q": (sources, *draws)}
+    for number in range(bands):
+        if f"view_{number}_data" in arrays:
+            view = {name: arrays[f"view_{number}_{name}"] for name in _VIEW}
+            slots, tokens = len(view["existence"]), len(view["places"])
+            expected = (view["data"].shape, view["data"].shape, (slots, tokens),
+                        (slots + 1, tokens), (tokens,), (slots,))  # fmt: skip
+            shapes |= {f"view_{number}_{n}": s for n, s in zip(_VIEW, expected, strict=True)}
+            shapes[f"view_{number}_gaps"] = (2,)
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
+            raise ValueError(f"{name}: expected finite numbers of shape {shape}")
+    if (arrays["counts"] < 0).any() or arrays["counts"].sum() != sources:
+        raise ValueError(f"counts: expected those of {sources} sources")
 
 
 def _source(arrays: Mapping[str, NDArray[Any]], index: int) -> SourcePosterior:

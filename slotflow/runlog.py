@@ -53,11 +53,17 @@ class RunLog:
         """Drop what was written after a checkpoint at ``step``: it will be made again."""
         if not self.path.exists():
             return
-        with self.path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            names = reader.fieldnames or ()
-            whole = (row for row in reader if None not in row.values())  # not cut off
-            rows = [row for row in whole if int(row["step"]) <= step]
+        try:
+            with self.path.open(newline="", encoding="utf-8") as file:
+                reader = csv.DictReader(file)
+                names = reader.fieldnames or ()
+                whole = (row for row in reader if None not in row and None not in row.values())
+                rows = [row for row in whole if int(row["step"]) <= step]  # none that is cut off
+        except (csv.Error, ValueError, KeyError):  # cut off in its head, or not a log: begun anew
+            self.path.unlink()
+            return
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be read: {error.strerror}") from error
         with (
             written(self.path) as temporary,
             temporary.open("w", newline="", encoding="utf-8") as file,

@@ -27,6 +27,7 @@ from slotflow.manifest import (
     file_sha256,
     read_manifest,
     shard_name,
+    shard_number,
 )
 from slotflow.store import Band, check_layout
 
@@ -78,9 +79,10 @@ def checked_manifest(directory: str | Path) -> Manifest:
         raise InputError(f"{error}; {anew}") from error
     if min(manifest.samples, manifest.shard_size) < 1 or manifest.seed < 0:
         raise InputError(f"{path}: samples, shard_size or seed: out of range; {anew}")
-    expected = {shard_name(n) for n in range(-(-manifest.samples // manifest.shard_size))}
+    numbers = [shard_number(shard.name) for shard in manifest.shards]
+    own = [n for n in numbers if n is not None and n < shard_count(manifest)]
     names = [shard.name for shard in manifest.shards]
-    if names != sorted(set(names) & expected):
+    if names != [shard_name(n) for n in sorted(set(own))]:
         raise InputError(
             f"{path}: shards: some are listed twice, out of order, or beyond the"
             f" {manifest.samples} samples; {anew}"

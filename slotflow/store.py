@@ -14,7 +14,7 @@ Each shard holds, for its rows, ``first_bin``, ``signal`` and ``foreground`` (ro
 import hashlib
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -29,7 +29,8 @@ from slotflow.channels import from_standard, is_standard, to_standard
 from slotflow.config import ObservationSettings, PriorSettings
 from slotflow.errors import InputError, NonFiniteError
 from slotflow.gaps import band_mask
-from slotflow.hdf5 import find
+from slotflow.hdf5 import find, read_attribute
+from slotflow.hdf5_checks import MAX_BYTES, check_size, check_storage, reason
 from slotflow.manifest import (
     MANIFEST,
     SCHEMA_VERSION,
@@ -40,10 +41,12 @@ from slotflow.manifest import (
 )
 from slotflow.noise import NoiseScales, draw_noise, model_psd
 
-OUTSIDE_MAX: Final = 24  # bright sources outside the window that are recorded
 NOISE_STREAM: Final = 1000
 _CHUNK: Final = 16  # rows
 _OPEN_FILES: Final = 64  # at a time
+_HIGHEST_BIN: Final = 1 << 40
+#: What HDF5 and h5py raise on files that are damaged.
+DAMAGED: Final = (OSError, RuntimeError, KeyError, TypeError, ValueError)
 
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
@@ -61,8 +64,8 @@ class Band:
         sources: (K_max, 8) targets in order of frequency, padded with NaN.
         snr: (K_max,) their SNR, padded with NaN.
         count: number of targets.
-        outside: (OUTSIDE_MAX, 8) bright sources outside the window, padded with NaN.
-        outside_count: number of these (all are in ``signal``, also beyond OUTSIDE_MAX).
+        outside: (max_outside, 8) bright sources outside the window, padded with NaN.
+        outside_count: number of these (all are in ``signal``, also beyond max_outside).
         rate_scale: factor on the mean number of foreground members.
         members: binaries in the foreground.
         removed: binaries left out of it for their SNR.
@@ -165,7 +168,7 @@ def check_layout(file: Any, path: Path, rows: int, prior: PriorSettings) -> None
     Raises:
         InputError: naming the file and what is not as it must be.
     """
-    version = file.attrs.get("schema_version")
+    version = read_attribute(file, "/", "schema_version")
     if version != SCHEMA_VERSION:
         raise InputError(f"{path}: schema_version: expected {SCHEMA_VERSION}; got {version!r}")
     bins, most = prior.bins, prior.max_sources
@@ -174,19 +177,20 @@ def check_layout(file: Any, path: Path, rows: int, prior: PriorSettings) -> None
         "foreground": (3, bins),
         "sources": (most, 8),
     }
-    shapes |= {"snr": (most,), "outside": (OUTSIDE_MAX, 8)}
+    shapes |= {"snr": (most,), "outside": (prior.max_outside, 8)}
     for name in _names(Band):
         dataset = find(file, name)
         if not isinstance(dataset, h5py.Dataset):
             raise InputError(f"{path}: data set {name!r} is missing")
-        if dataset.is_virtual or dataset.external:
-            raise InputError(f"{path}: {name}: its data lie in other files")
+        label = f"{path}: {name}"
+        check_storage(dataset, label)
         expected = (rows, *shapes.get(name, ()))
         if dataset.shape != expected:
             raise InputError(f"{path}: {name}: expected shape {expected}; got {dataset.shape}")
         kinds = "c" if name in ("signal", "foreground") else "fi"
         if dataset.dtype.kind not in kinds:
             raise InputError(f"{path}: {name}: unexpected type {dataset.dtype}")
+        check_size(dataset, label, MAX_BYTES)
 
 
 @lru_cache(maxsize=1024)
@@ -271,13 +275,15 @@ class TrainingSet:
             path = self.directory / entry.name
             try:
                 file = h5py.File(path, "r")
-            except OSError as error:
-                raise InputError(f"{path}: not a readable HDF5 file: {error}") from error
+            except DAMAGED as error:
+                raise InputError(f"{path}: not a readable HDF5 file: {reason(error)}") from error
             try:
                 check_layout(file, path, entry.rows, self.prior)
-            except InputError:
+            except (InputError, *DAMAGED) as error:
                 file.close()
-                raise
+                if isinstance(error, InputError):
+                    raise
+                raise InputError(f"{path}: damaged: {reason(error)}") from error
             self._files[number] = file
         return self._files[number]
 
@@ -291,11 +297,16 @@ class TrainingSet:
         path = self.directory / self.manifest.shards[number].name
         try:
             values = np.asarray(self._shard(number)[name][rows])
-        except OSError as error:
-            raise InputError(f"{path}: {name}: damaged: {error}") from error
+        except DAMAGED as error:
+            raise InputError(f"{path}: {name}: damaged: {reason(error)}") from error
         if name in ("signal", "foreground"):
             _check_finite(values, path, rows.start, name)
         return values
+
+    def _refuse(self, number: int, name: str, bad: NDArray[np.bool_]) -> None:
+        if bad.any():
+            path = self.directory / self.manifest.shards[number].name
+            raise InputError(f"{path}: {name}: a value that cannot be")
 
     def _locate(self, index: int) -> tuple[int, int]:
         if not 0 <= index < len(self):
@@ -309,6 +320,16 @@ class TrainingSet:
         sources = self._read(number, "sources", slice(row, row + 1))[0]
         count = int(self._read(number, "count", slice(row, row + 1))[0])
         return np.asarray(sources[:count])
+
+    def targets(self, start: int, stop: int) -> Iterator[tuple[Float, Float]]:
+        """Yield sources (count, 8) and SNR (count,) of the samples ``start..stop-1``."""
+        for number, (low, high) in enumerate(self.shard_ranges()):
+            rows = slice(max(start - low, 0), min(stop, high) - low)
+            if rows.start < rows.stop:
+                columns = (self._read(number, name, rows) for name in ("sources", "snr", "count"))
+                for sources, snr, count in zip(*columns, strict=True):
+                    self._refuse(number, "count", np.array(not 0 <= count <= len(snr)))
+                    yield sources[: int(count)], snr[: int(count)]
 
     def band(self, index: int, draw: int = 0) -> Complex64:
         """Return a band's whitened data with the noise of that draw: (3, K) complex64.
@@ -345,10 +366,13 @@ class TrainingSet:
 
     def _rows(self, number: int, rows: slice, index: int, draw: int) -> Complex64:
         first_bin = self._read(number, "first_bin", rows)
+        self._refuse(number, "first_bin", (first_bin < 1) | (first_bin > _HIGHEST_BIN))
         scales = [
             self._read(number, name, rows)
             for name in ("oms_scale", "acceleration_scale", "noise_scale")
         ]
+        for column in scales:
+            self._refuse(number, "a scale of the noise", ~((column > 0.0) & (column < 1e6)))
         data = np.empty((len(first_bin), 3, self.prior.bins), dtype=np.complex64)
         for i, k in enumerate(first_bin):
             own = NoiseScales(*(float(column[i]) for column in scales))

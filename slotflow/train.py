@@ -18,6 +18,7 @@ from torch import Tensor
 
 from slotflow.batches import Tensors, split, token_moments
 from slotflow.checkpoint import Model, save_model
+from slotflow.circuits import QueryKeyRate
 from slotflow.config import Preset
 from slotflow.errors import InputError, NonFiniteError, StoppedError
 from slotflow.losses import Parts, Terms
@@ -78,8 +79,9 @@ class Trainer:
         self.steps = max(1, math.ceil(settings.passes / (self.batch * settings.accumulate)))
         self.network, self.average = self._networks()
         kind = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[settings.optimiser]
+        self.rates = QueryKeyRate(self.network, settings.qk_learning_rate_ratio)
         self.optimiser = kind(
-            self.network.parameters(), settings.learning_rate,
+            self.rates.groups(), settings.learning_rate,
             weight_decay=settings.weight_decay, fused=True,
         )  # fmt: skip
         self.plateau = Plateau(settings.patience, settings.factor)
@@ -190,8 +192,7 @@ class Trainer:
         settings = self.preset.train
         self.network.train()
         factor = rate_factor(settings, self.step, self.steps, self.plateau)
-        for group in self.optimiser.param_groups:
-            group["lr"] = settings.learning_rate * factor
+        self.rates.set_rates(self.optimiser, settings.learning_rate * factor)
         self.optimiser.zero_grad(set_to_none=True)
         generator, stop = self._own_generator(), False
         with torch.random.fork_rng(devices=[]):  # for the layers of dropout, which take none
@@ -204,7 +205,7 @@ class Trainer:
         if not bool(torch.isfinite(norm)):
             where = f"samples {self.training.sample[index].tolist()}"
             raise NonFiniteError(f"step {self.step}: gradient is not finite; {where}")
-        self.optimiser.step()
+        self.rates.step(self.optimiser)
         self.step += 1
         self._update_average(settings.average)
         return terms, stop

@@ -8,13 +8,13 @@ density that is exactly the model's changes nothing.
 
 from functools import cached_property
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slotflow.assumptions import check_level
-from slotflow.bands import Spectrum, level, trained_range, whiten
+from slotflow.bands import Spectrum, Tile, level, trained_range, whiten
 from slotflow.config import Preset
 from slotflow.errors import InputError
 from slotflow.noise import standard_psd, window_power
@@ -45,6 +45,8 @@ class WhiteBand(NamedTuple):
         level_t: noise power of T over ``density``, which the search does not look at.
         measured: (2,) power of A and E with all that is in them, over the model's density.
         sigma: (2,) divisor of A and E at the band's centre, as the search takes it for signals.
+        gap_fraction: share of the samples that lie in gaps.
+        gain: of a signal in ``data``, below 1 where gaps took their share.
     """
 
     data: NDArray[np.complex64]
@@ -53,6 +55,18 @@ class WhiteBand(NamedTuple):
     level_t: float
     measured: Float
     sigma: Float
+    gap_fraction: float = 0.0
+    gain: float = 1.0
+
+
+class WhiteBands(Protocol):
+    """Where whitened bands are from."""
+
+    def of(self, tile: Tile) -> WhiteBand:
+        """Return a band."""
+
+    def key(self, tile: Tile) -> tuple[int, ...]:
+        """Return what a band's random numbers depend on, beside the seed and the slot."""
 
 
 class Whitening:
@@ -84,6 +98,14 @@ class Whitening:
         self.tdi2_arm = tdi2_arm
         self.table = None if psd in PSD_NAMES else np.array(read_noise_table(psd))
 
+    def of(self, tile: Tile) -> WhiteBand:
+        """Return the band of a tile; raises as :meth:`band`."""
+        return self.band(tile.first_bin)
+
+    def key(self, tile: Tile) -> tuple[int, ...]:
+        """Return the band's first bin."""
+        return (tile.first_bin,)
+
     def band(self, first_bin: int) -> WhiteBand:
         """Return the band from that bin on.
 
@@ -111,9 +133,10 @@ class Whitening:
             centre = ratio[:, bins // 2]
             model = model * (ratio / centre[:, None])
             data = (data / np.sqrt(ratio / centre[:, None])).astype(np.complex64)
+        missing = self.transformed.gap_fraction, float(gaps)
         if self.psd in ESTIMATED:
-            return WhiteBand(data, model, None, float(level(data[2])), measured, sigma)
-        return WhiteBand(data, model, centre[:2], float(centre[2]), measured, sigma)
+            return WhiteBand(data, model, None, float(level(data[2])), measured, sigma, *missing)
+        return WhiteBand(data, model, centre[:2], float(centre[2]), measured, sigma, *missing)
 
     def _ratio(self, frequency: Float, first_bin: int) -> Float | None:
         """The wanted density over the model's, (3, K); None where it is the model's."""

@@ -4,7 +4,6 @@ What a batch gives does not depend on who reads it, on the same kind of device. 
 whatever order they are done.
 """
 
-import json
 import multiprocessing
 import signal
 import socket
@@ -23,6 +22,7 @@ from slotflow.bands import Tile
 from slotflow.errors import InputError
 from slotflow.inference import BandReader
 from slotflow.parallel import Launch
+from slotflow.plain import parse_json
 from slotflow.processes import end_with_parent, environment
 from slotflow.results import BandOutcome
 
@@ -149,9 +149,9 @@ def _from_processes(
         environment(dict.fromkeys(THREADS, "1")),
         ProcessPoolExecutor(len(devices), context, _start, (reader, free)) as pool,
     ):
-        jobs = [pool.submit(_work, batch) for batch in batches]
         try:
-            for job in as_completed(jobs):
+            # the list is not kept: it would hold on to every answer
+            for job in as_completed([pool.submit(_work, batch) for batch in batches]):
                 yield job.result()
         except BrokenProcessPool as error:
             raise InputError(
@@ -238,11 +238,10 @@ def scheduler_address(given: str) -> str:
     if path.suffix != ".json" and not path.is_file():
         return given
     try:
-        content = json.loads(path.read_text("utf-8"))
+        text = path.read_bytes()
     except OSError as error:
         raise InputError(f"{given}: cannot be read ({error.strerror})") from error
-    except ValueError as error:
-        raise InputError(f"{given}: not a JSON file: {error}") from error
+    content = parse_json(text, given)
     address = content.get("address") if isinstance(content, dict) else None
     if not isinstance(address, str):
         raise InputError(f"{given}: address: expected that of a dask scheduler; got {address!r}")

@@ -1,6 +1,8 @@
 """Models on disk: they come back equal, and what is not one is refused by name."""
 
 import json
+import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -74,7 +76,10 @@ def test_refusals(saved: Path, tmp_path: Path) -> None:
     name = "slot_bias.weight"
     refused(f"tensor '{name}' is missing", **{name: None})
     refused(f"tensor '{name}': expected \\(1, 16\\)", **{name: torch.zeros(1, 3)})
-    refused("torch.float64", **{name: torch.zeros(1, 16, dtype=torch.float64)})
+    refused(
+        r"expected \(1, 16\) F32; got \(1, 16\) F64",
+        **{name: torch.zeros(1, 16, dtype=torch.float64)},
+    )
     refused("not finite", **{name: torch.full((1, 16), float("nan"))})
     refused("'surprise' is not part", surprise=torch.zeros(1))
     refused("'grid.times' is missing", **{"grid.times": None})
@@ -96,3 +101,89 @@ def test_refusals(saved: Path, tmp_path: Path) -> None:
         load_model(saved)
     with pytest.raises(InputError, match="no such model file"):
         load_model(tmp_path / "nothing")
+
+
+def edited(**changes: object) -> Callable[[dict[str, str]], dict[str, str]]:
+    """Change entries of the metadata; those of ``preset`` by their dotted names."""
+
+    def change(metadata: dict[str, str]) -> dict[str, str]:
+        content = json.loads(metadata["slotflow"])
+        for name, value in changes.items():
+            place, last = content, name
+            if "__" in name:
+                *path, last = name.split("__")
+                for part in path:
+                    place = place[part]
+            place[last] = value
+        return {"slotflow": json.dumps(content)}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"preset__model__width": 65_536}, "layers, width: a network far larger than"),
+        ({"preset__model__context": 10**9}, "width, context: a network far larger"),
+        ({"preset__model__flow_layers": 10**9}, "flow_layers, flow_hidden.*: a network far larger"),
+        ({"preset__model__layers": 10**9}, "layers, width: a network far larger than"),
+        ({"preset__prior__bins": 2**40}, "prior.bins: a network far larger"),
+        ({"calibration": [1.0, 2.0]}, "metadata: field missing or wrong"),
+        ({"calibration": {"slope": 10**400, "offset": 0.0}}, "metadata: field missing or wrong"),
+        ({"card": 5}, "metadata: field missing or wrong"),
+        ({"grid": None}, "metadata: field missing or wrong"),
+        ({"grid__t0": float("nan")}, "grid: t0 nan s"),
+        ({"grid__arm_length": 0.0}, "arm 0.0 m"),
+        ({"grid__duration": 1e6}, "grid: of 1000000.0 s; the observation has"),
+        ({"preset": "x" * 10_000}, "valid dictionary"),
+    ],
+)
+def test_metadata_of_a_stranger(saved: Path, changes: dict[str, object], said: str) -> None:
+    rewrite(saved, metadata=edited(**changes))
+    with pytest.raises(InputError, match=said) as refused:
+        load_model(saved)
+    assert str(saved) in str(refused.value)
+    assert len(str(refused.value)) < 2000
+
+
+@pytest.mark.parametrize("text", ["[" * 50_000, "9" * 5000, "[1]", "null"])
+def test_metadata_that_are_no_object(saved: Path, text: str) -> None:
+    rewrite(saved, metadata={"slotflow": text})
+    with pytest.raises(InputError, match="metadata: field missing or wrong"):
+        load_model(saved)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (torch.full((64,), float("nan"), dtype=torch.float64), "'grid.times': holds numbers that"),
+        (torch.zeros(64, dtype=torch.bfloat16), "'grid.times': expected F64, of a grid"),
+        (torch.zeros(5, dtype=torch.float64), "grid: expected an even number"),
+        (torch.zeros(1 << 21, dtype=torch.float64), "'grid.times': expected F64, of a grid"),
+    ],
+)
+def test_a_grid_of_a_stranger(saved: Path, value: torch.Tensor, said: str) -> None:
+    rewrite(saved, **{"grid.times": value})
+    with pytest.raises(InputError, match=said):
+        load_model(saved)
+
+
+def test_a_header_that_announces_more_than_there_is(saved: Path) -> None:
+    """A hole of 4 TB as one more tensor: it is refused, and never read."""
+    whole = saved.read_bytes()
+    (size,) = struct.unpack("<Q", whole[:8])
+    header = json.loads(whole[8 : 8 + size])
+    end = max(entry["data_offsets"][1] for name, entry in header.items() if name[0] != "_")
+    header["hole"] = {"dtype": "F32", "shape": [2**40], "data_offsets": [end, end + 2**42]}
+    text = json.dumps(header).encode()
+    with saved.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + whole[8 + size :])
+        file.truncate(8 + len(text) + end + 2**42)
+    # where the system maps so much, the tensor is named; else the system's own words are given
+    said = r"(tensor 'hole' is not part of the model|unable to mmap)"
+    with pytest.raises(InputError, match=said):
+        load_model(saved)
+    with saved.open("wb") as file:
+        file.write(struct.pack("<Q", 2**62) + text)
+    with pytest.raises(InputError, match="not a readable safetensors file"):
+        load_model(saved)

@@ -248,7 +248,7 @@ def test_the_command_is_the_one_that_ran(tmp_path: Path, monkeypatch: pytest.Mon
         seen.append(str(arguments[-1]))
         raise InputError("enough")
 
-    monkeypatch.setattr("slotflow.cli.posterior._provenance", stop)
+    monkeypatch.setattr("slotflow.cli.posterior.provenance_of", stop)
     monkeypatch.setattr(sys, "argv", ["pytest", "-q"])
     assert run(["posterior", "my input.h5", "--samples", "7"]) == 2
     monkeypatch.setattr(sys, "argv", ["slotflow", "posterior", "--seed", "3"])

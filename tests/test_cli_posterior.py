@@ -13,7 +13,7 @@ from slotflow import posterior as module
 from slotflow.catalogue import read_summary
 from slotflow.checkpoint import save_model
 from slotflow.cli.main import run
-from slotflow.cli.posterior import left
+from slotflow.cli.posterior_output import left
 from slotflow.config import ObservationSettings
 from slotflow.noise import standard_psd
 from slotflow.results import Result

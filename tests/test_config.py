@@ -9,7 +9,7 @@ from slotflow.errors import InputError
 
 
 def test_presets_load() -> None:
-    assert preset_names() == ["paper", "shipped", "small", "tiny"]
+    assert preset_names() == ["crowded", "high", "paper", "shipped", "small", "tiny"]
     for name in preset_names():
         assert load_preset(name).prior.max_sources + 1 == load_preset(name).model.slots
 

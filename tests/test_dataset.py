@@ -12,7 +12,7 @@ from slotflow.errors import InputError
 from slotflow.manifest import MANIFEST, read_manifest
 from slotflow.noise import instrument_psd, total_psd, window_power
 from slotflow.response import response
-from slotflow.simulate import dataset, sample
+from slotflow.simulate import bright, dataset, sample
 from slotflow.simulate.orbits import response_grid
 from slotflow.simulate.waveforms import accumulate, jaxgb_response
 from slotflow.store import Band, TrainingSet
@@ -258,7 +258,7 @@ def test_noise_amplitudes_are_drawn_and_used(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_snr_laws_have_their_mean(law: str, moment) -> None:
     prior = PriorSettings(snr_law=law, snr_min=5.0, snr_max=50.0)
-    snr = sample._draw_snr(np.random.default_rng(1), prior, 40_000)
+    snr = bright._draw_snr(np.random.default_rng(1), prior, 40_000)
     assert snr.min() >= 5.0
     assert snr.max() <= 50.0
     assert snr.mean() == pytest.approx(5.0 * moment(10.0), rel=0.02)
@@ -269,7 +269,7 @@ def test_a_galactic_sky_is_the_galaxys() -> None:
     centre = np.radians([266.405, -28.936])
     near = {}
     for sky in ("isotropic", "galactic"):
-        ra, dec = sample._draw_sky(np.random.default_rng(2), changed(sky=sky), 5000)
+        ra, dec = bright._draw_sky(np.random.default_rng(2), changed(sky=sky), 5000)
         cosine = np.sin(dec) * np.sin(centre[1])
         cosine += np.cos(dec) * np.cos(centre[1]) * np.cos(ra - centre[0])
         near[sky] = np.mean(cosine > np.cos(np.radians(30)))

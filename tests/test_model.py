@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slotflow.encoder import TokenLayer, pair_features
+from slotflow.encoder import pair_features
+from slotflow.mixers.softmax import SoftmaxLayer
 from slotflow.model import SlotFlow, distinct_choice, distinct_slots
 from slotflow.train import Tensors
 from tests.synthetic import BINS, token_data
@@ -135,7 +136,7 @@ def test_pair_features_are_finite_and_antisymmetric_in_offset() -> None:
 
 def test_heads_must_divide_the_width() -> None:
     with pytest.raises(ValueError, match="heads that divide the width 10; got 4"):
-        TokenLayer(10, 4, 0.0)
+        SoftmaxLayer(10, 4, 0.0)
 
 
 @pytest.mark.parametrize("edge", ["ra", "phi0", "the fold"])

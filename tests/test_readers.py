@@ -125,15 +125,18 @@ def test_a_training_set_is_no_observation(
     shard = folder / "shard-00000.h5"
     write_shard(shard, [make_band(0)], {"seed": 1})
     (folder / "manifest.json").write_text("{}")
-    said = "training set of slotflow simulate: bands, not an observation; slotflow train takes"
+    said = (
+        "training set of slotflow simulate: bands, not an observation; slotflow train and slotflow"
+        " posterior take"
+    )
     with pytest.raises(InputError, match=rf"shard-00000\.h5: a shard of a {said} its folder"):
         read_observation(shard)
     with pytest.raises(InputError, match=rf"training-data: a {said} it"):
         read_observation(folder)
-    for path in (shard, folder):
+    for path in (shard, folder):  # a manifest that is none
         assert run(["posterior", str(path), "-o", str(tmp_path / "out")]) == 2
         out, err = capsys.readouterr()
-        assert said in err
+        assert "manifest.json: schema_version" in err
         assert (out, err.count("\n")) == ("", 1)
 
 

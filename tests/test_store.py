@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from slotflow import manifest, store
-from slotflow.config import Preset
+from slotflow.config import Preset, PriorSettings
 from slotflow.errors import InputError, NonFiniteError
 from slotflow.noise import instrument_psd, total_psd
 
@@ -36,7 +36,7 @@ def make_band(i: int) -> store.Band:
     sources[:count] = rng.random((count, 8))
     snr = np.full(MOST, np.nan)
     snr[:count] = 5.0 + rng.random(count)
-    outside = np.full((store.OUTSIDE_MAX, 8), np.nan)
+    outside = np.full((PriorSettings().max_outside, 8), np.nan)
     return store.Band(
         40_000 + i, spectrum(), spectrum(), sources, snr, count, outside, 0, 1.0 + i, 100 + i, i
     )

@@ -131,7 +131,7 @@ def test_the_address_of_a_scheduler(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=rf"scheduler\.json: {words}"):
             scheduler_address(str(file))
     file.write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="not a JSON file"):
+    with pytest.raises(InputError, match="not JSON"):
         scheduler_address(str(file))
     with pytest.raises(InputError, match=r"none\.json: cannot be read \(No such file"):
         scheduler_address(str(tmp_path / "none.json"))
