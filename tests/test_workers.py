@@ -126,7 +126,7 @@ def test_the_address_of_a_scheduler(tmp_path: Path) -> None:
     assert scheduler_address("tcp://head:8786") == "tcp://head:8786"
     file.write_text(json.dumps({"type": "Scheduler", "address": "tcp://10.0.0.1:8786"}))
     assert scheduler_address(str(file)) == "tcp://10.0.0.1:8786"
-    for content, words in [("{}", "address: "), ("[1]", "address: "), ("{", "not a")]:
+    for content, words in [("{}", "address: "), ("[1]", "address: "), ("{", "not JSON")]:
         file.write_text(content)
         with pytest.raises(InputError, match=rf"scheduler\.json: {words}"):
             scheduler_address(str(file))
