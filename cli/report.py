@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slotflow.cli.common import check_folder, cores, progress, say
+from slotflow.cli.common import check_folder, cores, held_folder, progress, say
 from slotflow.errors import InputError, OutputExistsError
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ def report(
         json_only, cores() if workers is None else workers, not allow_training_data, command,
     )  # fmt: skip
     _check_output(job, force)
-    _run(job)
+    refusal = f"{output}: another report is being written there; let it end, or give another -o DIR"
+    with held_folder(output, ".report.lock", "the report", refusal):
+        _run(job)
 
 
 @dataclass(frozen=True)

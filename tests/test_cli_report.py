@@ -1,5 +1,6 @@
 """slotflow report, the command, with the model that ships on a few bands."""
 
+import fcntl
 import json
 import shutil
 import subprocess
@@ -160,3 +161,14 @@ def test_help_shows_an_example_and_needs_nothing_heavy() -> None:
     assert "Example:" in done.stdout
     assert "[default: " in done.stdout
     assert "heavy: []" in done.stdout
+
+
+def test_another_report_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _no_work(monkeypatch)
+    with (tmp_path / ".report.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert run(["report", "--simulate", "1", "-o", str(tmp_path)]) == 2
+    assert f"{tmp_path}: another report is being written there" in capsys.readouterr().err
+    assert not (tmp_path / "report.json").exists()
