@@ -32,7 +32,9 @@ def _psd(_: click.Context, option: click.Parameter, value: str) -> str:
 @click.option("--bands", default=None, metavar="A:B", show_default="all",
               help="Of a training set, the bands A to B - 1.")  # fmt: skip
 @click.option("--model", "model_file", type=click.Path(path_type=Path), default=None,
-              show_default="the model that ships", help="Model to use.")  # fmt: skip
+              show_default="the model that ships",
+              help="Model to use, or the index (JSON) of several that share the"
+                   " frequencies.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the samples.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None, metavar="DIR",
               show_default="beside the input", help="Folder of the results.")  # fmt: skip

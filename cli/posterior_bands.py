@@ -39,6 +39,7 @@ def compute(job: Job) -> "Written":
     started = time.perf_counter()
     import torch
 
+    from slotflow.family import Family
     from slotflow.resume import Partial
     from slotflow.stored import StoredRun, open_bands
     from slotflow.workers import Way
@@ -46,6 +47,10 @@ def compute(job: Job) -> "Written":
     torch.set_num_threads(1)
     imported = time.perf_counter()
     model = loaded(job.provenance.model, job.provenance.model_sha256)
+    if isinstance(model, Family):
+        raise InputError(
+            f"{job.provenance.model}: several models; a training set is read by one: give its file"
+        )
     requested = dict(job.provenance.requested)
     stored = open_bands(Path(job.provenance.input), requested.pop("bands"))
     options = {name: requested[name] for name in ("samples", "seed", "psd", "min_probability")}

@@ -15,8 +15,10 @@ from slotflow.cli.posterior_job import Job
 if TYPE_CHECKING:
     from slotflow.catalogue import Written
     from slotflow.checkpoint import Model
+    from slotflow.family import Family
+    from slotflow.readers import Observation
     from slotflow.results import Result
-    from slotflow.resume import Partial
+    from slotflow.resume import Partial, Partials
 
 
 def compute(job: Job) -> "Written":
@@ -24,9 +26,7 @@ def compute(job: Job) -> "Written":
     started = time.perf_counter()
     import torch
 
-    from slotflow.posterior import posterior as infer
     from slotflow.readers import read_observation
-    from slotflow.resume import Partial
 
     torch.set_num_threads(1)  # small tensors, and the same sums on every machine
     imported = time.perf_counter()
@@ -34,9 +34,7 @@ def compute(job: Job) -> "Written":
     source = Path(job.provenance.input)
     observation = read_observation(source, None if job.form == "auto" else job.form)
     read = time.perf_counter()
-    partial = Partial(job.partial, job.provenance.identity)
-    with watched(partial) as shown:
-        result = infer(observation, model, **job.options(), partial=partial, progress=shown)
+    result, partial = _infer(job, observation, model)
     done = time.perf_counter()
     written = _write(job, result, model)
     partial.remove()
@@ -46,12 +44,37 @@ def compute(job: Job) -> "Written":
     return written
 
 
-@lru_cache(maxsize=1)
-def loaded(path: str, _sha256: str) -> "Model":
-    """Load a model, once for all inputs of a command."""
-    from slotflow.checkpoint import load_model
+def _infer(
+    job: Job, observation: "Observation", model: "Model | Family"
+) -> "tuple[Result, Partial | Partials]":
+    """Find the sources, by one model or by several that share the frequencies.
 
-    return load_model(Path(path))
+    Returns:
+        The result, and where its batches were kept.
+    """
+    from slotflow.family import Family, family_posterior
+    from slotflow.posterior import posterior
+    from slotflow.resume import Partial, Partials
+
+    identity = job.provenance.identity
+    if isinstance(model, Family):
+        parts = Partials(job.partial, identity)
+        with watched(parts) as shown:
+            return family_posterior(
+                observation, model, **job.options(), partial=parts, progress=shown
+            ), parts
+    part = Partial(job.partial, identity)
+    with watched(part) as shown:
+        return posterior(observation, model, **job.options(), partial=part, progress=shown), part
+
+
+@lru_cache(maxsize=1)
+def loaded(path: str, _sha256: str) -> "Model | Family":
+    """Load a model, or several by their index, once for all inputs of a command."""
+    from slotflow.checkpoint import load_model
+    from slotflow.family import read_family
+
+    return read_family(Path(path)) if path.endswith(".json") else load_model(Path(path))
 
 
 def say_split(bands: int, seconds: Mapping[str, float]) -> None:
@@ -61,7 +84,7 @@ def say_split(bands: int, seconds: Mapping[str, float]) -> None:
 
 
 @contextmanager
-def watched(partial: "Partial") -> Iterator[Callable[[int, int], None]]:
+def watched(partial: "Partial | Partials") -> Iterator[Callable[[int, int], None]]:
     """Show a progress; an interruption says how to go on, and exits with 130.
 
     What is yielded is called with (bands done, bands in all).
@@ -103,11 +126,14 @@ def left(seconds: float, done: int, remaining: int) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d} left"
 
 
-def _write(job: Job, result: "Result", model: "Model") -> "Written":
+def _write(job: Job, result: "Result", model: "Model | Family") -> "Written":
     """Write the results, then what else was asked for."""
     from slotflow import catalogue
+    from slotflow.family import Family
 
-    provenance = job.provenance._replace(prior=model.preset.prior)
+    # the models of a family have each a prior of its own
+    prior = None if isinstance(model, Family) else model.preset.prior
+    provenance = job.provenance._replace(prior=prior)
     job.folder.mkdir(parents=True, exist_ok=True)
     catalogue.write_netcdf(catalogue.to_datatree(result, provenance), job.samples)
     table = catalogue.to_table(result, provenance)
@@ -123,7 +149,8 @@ def _write(job: Job, result: "Result", model: "Model") -> "Written":
 
         known = read_truth(Path(provenance.input))
         truth = None if known is None else known.sources
-        made = write_plots(result, job.plots, model, truth, force=job.force)
+        one = model.models[-1] if isinstance(model, Family) else model  # of the same observation
+        made = write_plots(result, job.plots, one, truth, force=job.force)
         say(f"{len(made)} pictures in {job.plots}")
     return catalogue.Written(provenance.identity, table, dict(table.meta))
 

@@ -141,6 +141,36 @@ class Partial:
         return self.folder / f"batch-{name}-{batch:05d}.npz"
 
 
+class Partials:
+    """The finished batches of several models that make one result, a folder for each.
+
+    Called with a model's name, it gives that model's :class:`Partial`.
+
+    Args:
+        folder: the models' folders are beside it, each with the model's name added to its name.
+        identity: as for :class:`Partial`.
+    """
+
+    def __init__(self, folder: Path, identity: str) -> None:
+        self.folder = folder
+        self._identity = identity
+        self._parts: dict[str, Partial] = {}
+
+    def __call__(self, name: str) -> Partial:
+        folder = self.folder.with_name(f"{self.folder.name}-{name}")
+        return self._parts.setdefault(name, Partial(folder, self._identity))
+
+    @property
+    def bands(self) -> int:
+        """How many bands are in them."""
+        return sum(part.bands for part in self._parts.values())
+
+    def remove(self) -> None:
+        """Remove the folders; raises as :meth:`Partial.remove`."""
+        for part in self._parts.values():
+            part.remove()
+
+
 def _packed(outcomes: Sequence[BandOutcome]) -> dict[str, NDArray[Any]]:
     """One array a column; sources of all bands after each other."""
     sources = [source for outcome in outcomes for source in outcome.sources]

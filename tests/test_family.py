@@ -2,14 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from astropy.table import Table
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slotflow import api
+from slotflow import api, inference
 from slotflow.checkpoint import Model, load_model, save_model
+from slotflow.cli.main import run
 from slotflow.errors import InputError
 from slotflow.family import (
     JOIN_BINS,
@@ -176,3 +179,58 @@ def test_an_index_is_a_model_of_the_library(tmp_path: Path) -> None:
     )
     assert found.provenance.model == str(index)
     assert {s.first_bin for s in found.result.sources} <= {t.first_bin for t in found.result.tiles}
+
+
+def shares(folder: Path) -> Path:
+    """Write an index of two models that share what the example has near 1.945 mHz."""
+    for name, low, high in (("low", 1.89e-3, 1.95e-3), ("high", 1.94e-3, 2.0e-3)):
+        save_model(folder / f"{name}.safetensors", part(low, high))
+    write_family(
+        folder / "models.json", [folder / "low.safetensors", folder / "high.safetensors"], [SPLIT]
+    )
+    return folder / "models.json"
+
+
+def test_the_command_reads_an_index_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Broken off in the second model, it takes up what both had done, and leaves no folders."""
+    index, out = shares(tmp_path), tmp_path / "out"
+    command = [
+        "posterior", "--model", str(index), "--fmin", "1.943e-3", "--fmax", "1.947e-3",
+        "--samples", "20", "--min-probability", "0.0", "-o", str(out), "--print", "json",
+    ]  # fmt: skip
+    whole = tmp_path / "whole"
+    assert run([*command[:-3], str(whole), "--print", "json"]) == 0
+    read, calls = inference.BandReader._read, []
+
+    def broken(self: inference.BandReader, block: list[Any]) -> Any:
+        calls.append(len(block))
+        if self.model.preset.prior.fmin > 1.9e-3:
+            raise KeyboardInterrupt
+        return read(self, block)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(inference.BandReader, "_read", broken)
+        assert run(command) == 130
+    assert len(calls) >= 2
+    kept = [path.name for path in out.iterdir() if path.is_dir()]
+    assert kept == [".example.partial-low.safetensors"]
+    capsys.readouterr()
+    assert run(command) == 0
+    said = capsys.readouterr()
+    assert "are there from an earlier run" in said.err
+    assert not [path for path in out.iterdir() if path.is_dir()]
+    tables = [Table.read(f / "example.catalogue.ecsv", format="ascii.ecsv") for f in (whole, out)]
+    assert len(tables[0]) > 0
+    for name in tables[0].colnames:
+        assert list(tables[0][name]) == list(tables[1][name])
+
+
+def test_a_training_set_is_read_by_one_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index, bands = shares(tmp_path), tmp_path / "bands"
+    assert run(["simulate", "--samples", "1", "-o", str(bands), "--workers", "1"]) == 0
+    assert run(["posterior", str(bands), "--model", str(index)]) == 2
+    assert f"{index}: several models" in capsys.readouterr().err
