@@ -41,6 +41,9 @@ SHARD = 128  # bands in a file: a multiple of those that share a foreground
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Of all that is drawn.")
 @click.option("--draws", type=click.IntRange(min=40, max=10_000), default=500,
               help="Posterior draws a source.")  # fmt: skip
+@click.option("--refine", type=click.IntRange(min=0), default=0, metavar="N",
+              help="Bring the first model's draws of N bands to the exact posterior and score both:"
+              " the first N with one to three reports. Seconds to a minute each.")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("report"),
               metavar="DIR", help="Folder of report.html and report.json.")  # fmt: skip
 @click.option("--fail-if", "conditions", multiple=True, metavar="CONDITION",
@@ -58,9 +61,9 @@ SHARD = 128  # bands in a file: a multiple of those that share a foreground
 @click.pass_context
 def report(
     context: click.Context, model_file: Path | None, data: Path | None, bands: int | None,
-    compare: tuple[Path, ...], seed: int, draws: int, output: Path, conditions: tuple[str, ...],
-    junit: Path | None, json_only: bool, workers: int | None, allow_training_data: bool,
-    force: bool,
+    compare: tuple[Path, ...], seed: int, draws: int, refine: int, output: Path,
+    conditions: tuple[str, ...], junit: Path | None, json_only: bool, workers: int | None,
+    allow_training_data: bool, force: bool,
 ) -> None:  # fmt: skip
     """Score a model on bands that it has not seen, and test whether its posteriors are right.
 
@@ -77,6 +80,7 @@ def report(
       slotflow report
       slotflow report --model run/model.safetensors --simulate 2000 -o report
       slotflow report --data held-out-bands --compare old.safetensors
+      slotflow report --refine 20
       slotflow report --json-only --fail-if "crps.f0 > 0.02" --fail-if "recall_snr10 < 0.95"
     """
     if data is not None and bands is not None:
@@ -91,6 +95,7 @@ def report(
     job = _Job(
         paths, data, BANDS if bands is None else bands, seed, draws, output, checks, junit,
         json_only, cores() if workers is None else workers, not allow_training_data, command,
+        refine,
     )  # fmt: skip
     _check_output(job, force)
     refusal = f"{output}: another report is being written there; let it end, or give another -o DIR"
@@ -114,6 +119,7 @@ class _Job:
     workers: int
     unseen: bool
     command: str
+    refine: int
 
 
 def _shipped() -> Path:
@@ -149,10 +155,10 @@ def _run(job: _Job) -> None:
 
     torch.set_num_threads(1)  # small tensors, and the same sums on every machine
     models = load(job.paths)
-    known = figure_names(NAMES, [one.name for one in models[1:]])
+    known = figure_names(NAMES, [one.name for one in models[1:]], job.refine > 0)
     check_names(job.checks, dict.fromkeys(known))
     with _bands(job, models) as (data, seconds):
-        settings = report_settings(job.seed, job.draws)
+        settings = report_settings(job.seed, job.draws, job.refine)
         found = make(
             Job(models, data, job.data is None, settings, job.command, job.workers, job.unseen,
                 seconds),
@@ -260,5 +266,21 @@ def _model_lines(one: "ModelReport", loud_snr: float) -> list[str]:
         f" ({test}), adjusted for their number {worst.adjusted:.2g}",
         f"number of sources exact {numbers.exact:.1%}, within one {numbers.within_one:.1%};"
         f" found {recall}, right {right}, {d.duplicates} duplicates",
+        *_refined_lines(one),
         *(f"note: {text}" for text in one.notes),
+    ]
+
+
+def _refined_lines(one: "ModelReport") -> list[str]:
+    """Return the model beside the exact posterior, where bands were refined."""
+    found = one.refined
+    if found is None:
+        return []
+    ratios = ", ".join(
+        f"{p.name} -" if p.ratio is None else f"{p.name} {p.ratio:.2f}" for p in found.parameters
+    )
+    return [
+        f"{found.bands} bands refined in {found.seconds:.1f} s, {found.warned} with warnings:"
+        f" {found.sources} sources, {found.not_found} not found, {found.not_refined} not refined",
+        *([f"CRPS over that of the exact posterior: {ratios}"] if ratios else []),
     ]

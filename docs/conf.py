@@ -34,6 +34,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_click",
     "docstrings",
+    "licences",
     "mathsvg",
     "remaining",
     "settings_table",

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import h5py
 import numpy as np
@@ -35,8 +35,8 @@ from slotflow.read_ldc import RADLER, TDI, read_ldc, read_radler
 from slotflow.read_mojito import GROUP, read_mojito
 
 __all__ = [
-    "FORMS", "MIN_SAMPLES", "TDI", "TRUTH", "Observation", "OrbitTrack", "Truth",
-    "read_observation", "read_truth", "refuse_training_set",
+    "FORMS", "LAYOUTS", "MIN_SAMPLES", "TDI", "TRUTH", "Layout", "Observation", "OrbitTrack",
+    "Truth", "read_observation", "read_truth", "refuse_training_set",
 ]  # fmt: skip
 
 Float = NDArray[np.float64]
@@ -51,15 +51,24 @@ _BANDS: Final = (
 )
 _SLAB: Final = 1 << 20  # samples turned from A, E, T to X, Y, Z at a time
 
-#: What each form's file must hold, and how it is read.
-_READERS: Final[Mapping[str, tuple[str, Callable[[h5py.File], Series]]]] = {
-    "sangria": (TDI, read_ldc),
-    "spritz": (TDI, read_ldc),
-    "radler": (RADLER, read_radler),
-    "mojito": (GROUP, read_mojito),
+
+class Layout(NamedTuple):
+    """A form: the object that its file must hold, its name in messages, what reads it."""
+
+    place: str
+    words: str
+    read: Callable[[h5py.File], Series]
+
+
+#: The forms by name; a file that holds an object is the first form of that object.
+LAYOUTS: Final[Mapping[str, Layout]] = {
+    "sangria": Layout(TDI, "LDC Sangria, Spritz", read_ldc),
+    "spritz": Layout(TDI, "LDC Sangria, Spritz", read_ldc),
+    "radler": Layout(RADLER, "Radler", read_radler),
+    "mojito": Layout(GROUP, "Mojito L1", read_mojito),
 }
 #: The forms that :func:`read_observation` can be told.
-FORMS: Final = tuple(_READERS)
+FORMS: Final = tuple(LAYOUTS)
 
 
 @dataclass(frozen=True)
@@ -146,13 +155,13 @@ def read_observation(path: str | Path, form: str | None = None) -> Observation:
     if form is not None and form not in FORMS:
         raise InputError(f"format: {form!r}; one of {', '.join(FORMS)} expected")
     with open_checked(path) as file:
-        layout = form or _detected(file)
-        if find(file, _READERS[layout][0]) is None:
+        name = form or _detected(file)
+        layout = LAYOUTS[name]
+        if find(file, layout.place) is None:
             raise InputError(
-                f"{path}: not in the format {layout!r}: {_READERS[layout][0]} is absent;"
-                f" {_held(file)}"
+                f"{path}: not in the format {name!r}: {layout.place} is absent; {_held(file)}"
             )
-        series = _READERS[layout][1](file)
+        series = layout.read(file)
         attributes = _attributes(file, series)
         generation = _declared_generation(file, series)
     valid = take_gaps(path, series)
@@ -198,7 +207,9 @@ def _detected(file: h5py.File) -> str:
     Raises:
         InputError: none of them, or more than one.
     """
-    places = {TDI: "sangria", RADLER: "radler", GROUP: "mojito"}
+    places: dict[str, str] = {}
+    for name, layout in LAYOUTS.items():
+        places.setdefault(layout.place, name)
     found = [place for place in places if find(file, place) is not None]
     if len(found) > 1:
         raise InputError(
@@ -208,9 +219,9 @@ def _detected(file: h5py.File) -> str:
     if not found and {"first_bin", "signal"} <= set(group_names(file, "/")):
         raise InputError(f"{file.filename}: a shard of {_BANDS} its folder")
     if not found:
+        *rest, last = (f"{place} ({LAYOUTS[name].words})" for place, name in places.items())
         raise InputError(
-            f"{file.filename}: no TDI data: {TDI} (LDC Sangria, Spritz), {RADLER} (Radler) and"
-            f" {GROUP} (Mojito L1) are absent; {_held(file)}"
+            f"{file.filename}: no TDI data: {', '.join(rest)} and {last} are absent; {_held(file)}"
         )
     return places[found[0]]
 
@@ -218,7 +229,7 @@ def _detected(file: h5py.File) -> str:
 def _held(file: h5py.File) -> str:
     """Say what a file holds, in few words."""
     names = group_names(file, "/", 8)
-    empty = {"obs", "H5LISA", "tdis"}
+    empty = {layout.place.partition("/")[0] for layout in LAYOUTS.values()}
     held = [
         f"{name} (empty)" if name in empty and not group_names(file, name) else name
         for name in names

@@ -17,6 +17,8 @@ from slotflow.report.record import (
     ParameterInfo,
     Published,
     PValue,
+    RefinedParameter,
+    RefinedScores,
     Report,
     ReportSettings,
     Scores,
@@ -68,6 +70,21 @@ def example_report(sources: int = 120, draws: int = 60, models: int = 1) -> Repo
         parameters=PARAMETERS, models=reports, differences=differences,
         seconds={"simulation": 20.1, "search": 30.4}, notes=("invented numbers",),
     )  # fmt: skip
+
+
+def example_refined() -> RefinedScores:
+    """Twelve refined bands with 20 sources, of which two had warnings."""
+    rng = np.random.default_rng(5)
+    crps, exact = rng.uniform(0.01, 0.02, (20, 8)), rng.uniform(0.01, 0.02, (20, 8))
+    inside = rng.random((2, 20, 8)) < 0.9
+    band = np.arange(20) // 2
+    columns = [estimates(values, rng, band) for values in (crps, exact, *inside)]
+    parameters = tuple(
+        RefinedParameter(name, a, b, a.mean / b.mean, 0.8, 1.3, c, d)
+        for name, a, b, c, d in zip(NAMES, *columns, strict=True)
+    )
+    warnings = ("band 4: independent runs differ", "band 4: at the edge", "band 9: at the edge")
+    return RefinedScores(12, 20, 2, 1, 2, warnings, parameters, 43.1)
 
 
 def _model(name: str, n: int, m: int, seed: int) -> ModelReport:

@@ -8,12 +8,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from slotflow.cli.main import run
 from slotflow.cli.report import HELD_OUT_SEED
 from slotflow.manifest import read_manifest, write_manifest
+from slotflow.refine import Refined, Refiner
+from slotflow.refine_input import RefineBand
+from slotflow.refined import Evidence
 from slotflow.report import make
 
 MODEL = Path(__file__).parents[1] / "data" / "model.safetensors"
@@ -91,6 +96,38 @@ def test_fresh_bands(tmp_path: Path, temporary: Path, capsys: pytest.CaptureFixt
     assert "simulating: 6 bands in" in said.err
 
 
+def test_refined_bands(
+    tmp_path: Path, bands: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A refinement that leaves all draws where they are: ratios of 1, known to the conditions."""
+
+    def same(_: Refiner, band: RefineBand, __: np.random.Generator) -> Refined:
+        samples = np.stack([slot.samples for slot in band.slots])
+        record = SimpleNamespace(
+            slots=tuple(slot.number for slot in band.slots), warnings=("in doubt",),
+            ln_z=Evidence(1.0, 0.1),
+        )  # fmt: skip
+        return Refined(samples, np.zeros(samples.shape[:2]), record)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Refiner, "__call__", same)
+    out = tmp_path / "out"
+    command = ["report", "--data", str(bands), *FEW, "--refine", "2", "-o", str(out)]
+    checks = ["--fail-if", "refined.ratio.f0 > 1", "--fail-if", "refined.warned > 1"]
+    assert run([*command, *checks]) == 1
+    said = capsys.readouterr()
+    assert [line for line in said.err.splitlines() if "failed" in line] == [
+        "slotflow: failed: refined.warned > 1.0 (refined.warned is 2)"
+    ]
+    assert "2 bands refined in" in said.out
+    assert "2 with warnings" in said.out
+    assert "CRPS over that of the exact posterior: f0 1.00, " in said.out
+    content = json.loads((out / "report.json").read_text())
+    assert set(content["refined"]["ratio"].values()) == {1.0}
+    assert content["refined"]["crps"] == content["refined"]["crps_network"]
+    assert content["details"]["settings"]["refine"] == 2
+    assert 'id="refined-0"' in (out / "report.html").read_text("utf-8")
+
+
 def test_an_interruption_leaves_nothing(
     tmp_path: Path, temporary: Path, bands: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +166,7 @@ def test_training_data_are_refused(
     [
         (["--fail-if", "crps.f1 > 0"], "no figure 'crps.f1'; there are"),
         (["--fail-if", "crps.f0 >"], "expected a figure"),
+        (["--fail-if", "refined.ratio.f0 > 2"], "no figure 'refined.ratio.f0'"),
         (["--fail-if", "compared.x.nll > 0"], "no figure 'compared.x.nll'"),
         (["--junit", "x.xml"], "--junit needs --fail-if"),
         (["--data", "nowhere"], "nowhere: no such folder"),

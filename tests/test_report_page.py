@@ -13,7 +13,7 @@ import pytest
 from slotflow.report.page import render
 from slotflow.report.record import Report
 from tests.page_tree import Node, parse
-from tests.report_example import example_report
+from tests.report_example import example_refined, example_report
 from tests.test_report_text import read
 
 HOSTILE = "\"'><script>alert(1)</script><img src=http://x/ onerror=alert(1)>{{ 7*7 }}&lt;"
@@ -348,3 +348,31 @@ def test_the_same_report_gives_the_same_page_small_and_complete(
     assert render(three) == pages[3]
     assert len(pages[1].encode()) < 400_000
     assert len(pages[3].encode()) < 1_500_000
+
+
+def test_refined_bands_stand_among_the_scores(report: Report, tree: Node):
+    assert not any(n.attributes.get("id", "").startswith("refined") for n in tree.walk())
+    found = example_refined()
+    first = dataclasses.replace(report.models[0], refined=found)
+    settings = dataclasses.replace(report.settings, refine=15)
+    page = parse(render(dataclasses.replace(report, models=(first,), settings=settings)))
+    part = page.by_id("scores")
+    assert part.by_id("refined-0").text() == "Beside the exact posterior"
+    assert "white noise" in part.text()
+    assert "15 asked for" in part.text()
+    for line in found.warnings:
+        assert line in part.text()
+    rows = cells(page, "refined-0-crps")
+    assert len(rows) == len(found.parameters)
+    for info, one in zip(report.parameters, found.parameters, strict=True):
+        numbers = [value(cell) for cell in rows[info.label]]
+        assert numbers[::2] == [
+            one.ratio, one.crps.mean, one.crps_refined.mean, one.coverage.mean,
+            one.coverage_refined.mean,
+        ]  # fmt: skip
+    none = dataclasses.replace(found, sources=0, parameters=())
+    first = dataclasses.replace(first, refined=none)
+    page = parse(render(dataclasses.replace(report, models=(first,), settings=settings)))
+    idents = {n.attributes.get("id") for n in page.walk()}
+    assert "refined-0-counts" in idents
+    assert "refined-0-crps" not in idents

@@ -11,7 +11,7 @@ from slotflow.errors import InputError
 from slotflow.report.gate import flat
 from slotflow.report.outcome import NAMES
 from slotflow.report.written import all_figures, as_json, figure_names, plain, write_text
-from tests.report_example import example_report
+from tests.report_example import example_refined, example_report
 
 EACH = ("crps", "crps_snr10", "compression", "coverage90", "sbc_pvalue")
 SINGLE = (
@@ -61,6 +61,30 @@ def test_names_are_known_beforehand(models: int) -> None:
     )  # fmt: skip
     poor = replace(report, models=(bare, *report.models[1:]), differences=())
     assert set(flat(all_figures(poor))) == set(names)
+
+
+def test_refined_bands_have_names_of_their_own() -> None:
+    """Beside the others, of the first model alone; also where no source could be scored."""
+    report = example_report(models=2)
+    without = as_json(report)
+    assert "refined" not in json.loads(without)
+    found = example_refined()
+    first = replace(report.models[0], refined=found)
+    full = replace(report, models=(first, report.models[1]))
+    content = json.loads(as_json(full))
+    assert content["refined"]["ratio"]["f0"] == found.parameters[0].ratio
+    assert content["refined"]["crps"]["ra"] == found.parameters[3].crps_refined.mean
+    assert content["refined"]["crps_network"]["ra"] == found.parameters[3].crps.mean
+    assert content["refined"]["coverage90"]["psi"] == found.parameters[5].coverage_refined.mean
+    assert content["refined"]["bands"] == 12
+    assert {k: v for k, v in content.items() if k not in ("refined", "details")} == {
+        k: v for k, v in json.loads(without).items() if k != "details"
+    }
+    names = set(figure_names(NAMES, ["other-1"], refined=True))
+    assert set(flat(all_figures(full))) == names
+    assert names - set(figure_names(NAMES, ["other-1"])) >= {"refined.ratio.f0", "refined.warned"}
+    empty = replace(first, refined=replace(found, sources=0, parameters=()))
+    assert set(flat(all_figures(replace(full, models=(empty, report.models[1]))))) == names
 
 
 def test_what_is_not_finite_is_null() -> None:

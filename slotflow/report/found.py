@@ -65,7 +65,7 @@ class Finder:
 
     def find(self, batch: Batch) -> Found:
         """Return the reports of a batch and what they stand for."""
-        reports = self._reports(batch)
+        reports = self.reports(batch)
         kept, repeated = [], np.zeros_like(batch.counts)
         for row in range(len(batch.number)):
             own = [report for band, report in reports if band == row]
@@ -80,7 +80,7 @@ class Finder:
         seen = np.array([one.snr for one in posteriors], dtype=np.float64)
         return Found(rows, seen, matches.truth, matches.duplicate, snr, repeated)
 
-    def _reports(self, batch: Batch) -> list[tuple[int, SourcePosterior]]:
+    def reports(self, batch: Batch) -> list[tuple[int, SourcePosterior]]:
         """Return the likely slots as posteriors, with the row of their band."""
         first = batch.first_bin[batch.report_band]
         samples = from_local_units(batch.report_draws, first[:, None].astype(float), self.duration)

@@ -24,7 +24,7 @@ from slotflow.report.identity import (
 )
 from slotflow.report.outcome import Outcome, collect
 from slotflow.report.priors import prior_scores
-from slotflow.report.record import ModelReport, Report, ReportSettings
+from slotflow.report.record import ModelReport, RefinedScores, Report, ReportSettings
 from slotflow.store import TrainingSet
 from slotflow.tokencache import ensure_searched, open_tokens
 from slotflow.uniformity import LEVEL as BAND_LEVEL
@@ -79,11 +79,11 @@ def load(paths: Sequence[Path]) -> list[Loaded]:
     return [Loaded(path, name, load_model(path)) for path, name in zip(paths, names, strict=True)]
 
 
-def report_settings(seed: int, draws: int) -> ReportSettings:
-    """Return the settings of a report."""
+def report_settings(seed: int, draws: int, refine: int = 0) -> ReportSettings:
+    """Return the settings of a report, of whose bands ``refine`` are refined at most."""
     return ReportSettings(
         seed, draws, min(draws, TEST_DRAWS), LEVEL, RESAMPLES, BAND_LEVEL, LOUD_SNR,
-        MIN_PROBABILITY, BINS, OVERLAP,
+        MIN_PROBABILITY, BINS, OVERLAP, refine,
     )  # fmt: skip
 
 
@@ -110,6 +110,10 @@ def make(job: Job, stage: Stage) -> Report:
         identity = model_identity(one.path, one.model, one.name)
         found = model_report(identity, outcome, prior, data, job.settings, seconds, notes)
         took = {**found.seconds, "figures": round(time.perf_counter() - started, 3)}
+        if job.settings.refine and not models:
+            refined = _refined(job, one, outcome, stage)
+            found = replace(found, refined=refined)
+            took["refinement"] = refined.seconds
         models.append(replace(found, seconds=took))
         outcomes.append(outcome)
     names = [one.name for one in job.models]
@@ -140,3 +144,14 @@ def _read(job: Job, one: Loaded, stage: Stage) -> tuple[Outcome, dict[str, float
         outcome = collect(one.model, job.data, tokens, job.settings, told)
     took = {"search": searched - started, "posteriors": time.perf_counter() - searched}
     return outcome, {name: round(value, 3) for name, value in took.items()}
+
+
+def _refined(job: Job, one: Loaded, outcome: Outcome, stage: Stage) -> RefinedScores:
+    """Refine some of the bands that a model has read."""
+    from slotflow.report.refined import refined_scores  # compiles: only where it is needed
+
+    with (
+        open_tokens(job.data, one.model.preset.components, 1) as tokens,
+        stage("refining", "bands") as told,
+    ):
+        return refined_scores(one.model, job.data, tokens, outcome, job.settings, progress=told)

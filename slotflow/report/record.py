@@ -80,7 +80,8 @@ class ReportSettings:
     into the tests of the joint posterior; ``level`` of all intervals, from ``resamples``
     resamples of bands; ``band_level`` that of the simultaneous bands about curves; ``loud_snr``
     above which a source is called loud; ``min_probability`` above which a slot is a report;
-    ``bins`` and ``overlap`` within and above which a report stands for a true source.
+    ``bins`` and ``overlap`` within and above which a report stands for a true source; ``refine``
+    most bands that are refined, 0 for none.
     """
 
     seed: int
@@ -93,6 +94,7 @@ class ReportSettings:
     min_probability: float
     bins: float
     overlap: float
+    refine: int = 0
 
 
 @dataclass(frozen=True)
@@ -241,8 +243,47 @@ class Published:
 
 
 @dataclass(frozen=True)
+class RefinedParameter:
+    """One parameter's CRPS by the model's draws and by the refined ones, on the same sources.
+
+    ``ratio`` is the model's mean CRPS over the refined draws', with its interval; None where the
+    latter is not above 0. ``coverage`` and ``coverage_refined``: the share of truths inside the
+    central 90% interval.
+    """
+
+    name: str
+    crps: Estimate
+    crps_refined: Estimate
+    ratio: float | None
+    ratio_lower: float | None
+    ratio_upper: float | None
+    coverage: Estimate
+    coverage_refined: Estimate
+
+
+@dataclass(frozen=True)
+class RefinedScores:
+    """The model beside the exact posterior of ``bands`` bands, refined by tempered SMC.
+
+    ``sources`` are scored. ``not_found``: true sources of these bands whose slot is no report or
+    stands on a component more than a bin away; ``not_refined``: found, but without refined draws.
+    ``warned`` bands have ``warnings``, a line each, and count as the others do. ``parameters`` is
+    empty without a source; ``seconds`` spent.
+    """
+
+    bands: int
+    sources: int
+    not_found: int
+    not_refined: int
+    warned: int
+    warnings: tuple[str, ...]
+    parameters: tuple[RefinedParameter, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
 class ModelReport:
-    """Everything of one model."""
+    """Everything of one model; ``refined`` None where no refinement was asked for."""
 
     model: ModelIdentity
     scores: Scores
@@ -255,6 +296,7 @@ class ModelReport:
     published: tuple[Published, ...]
     seconds: Mapping[str, float]
     notes: tuple[str, ...]
+    refined: RefinedScores | None = None
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from slotflow.report.tables import (
     joint_table,
     pairs_table,
     published_table,
+    refined_table,
     scores_table,
 )
 
@@ -103,7 +104,7 @@ def _data_rows(report: Report) -> list[tuple[str, list[object]]]:
 
 def _settings(report: Report) -> list[tuple[str, list[object]]]:
     s = report.settings
-    return [
+    rows: list[tuple[str, list[object]]] = [
         ("command", [report.command]), ("version of slotflow", [report.version]),
         ("made at", [report.created]), ("seed", [s.seed]),
         ("draws a source", [
@@ -115,7 +116,9 @@ def _settings(report: Report) -> list[tuple[str, list[object]]]:
         ("it stands for a source", [
             f"within {s.bins:g} bin if waveforms overlap by more than {s.overlap:g}"
         ]),
+        ("bands refined", [f"{text.count(s.refine)} at most"]),
     ]  # fmt: skip
+    return rows if s.refine else rows[:-1]
 
 
 def scores(report: Report, labels: Labels) -> Section:
@@ -140,6 +143,8 @@ def scores(report: Report, labels: Labels) -> Section:
     loud = f"{report.settings.loud_snr:g}"
     joint = joint_table("joint-scores", report.models, interval_name(report), loud)
     parts.append(Part("joint", "Joint posterior", _JOINT, (joint,)))
+    parts += [refined(i, m, report, labels) for i, m in enumerate(report.models)
+              if m.refined is not None]  # fmt: skip
     published = tuple(
         published_table(f"published-{i}", m, labels, loud, tail(m, report))
         for i, m in enumerate(report.models)
@@ -155,6 +160,43 @@ _JOINT: Final = (
     " truth, in units of the ranges: lower is better. A source is missed where its slot stands on"
     " a component more than a bin away."
 )
+
+
+_REFINED: Final = (
+    "Of some bands the draws were led to the exact posterior: the training prior times the"
+    " likelihood of all sources of the band together. On the same sources, those that the model"
+    " found, a ratio of 1 is as good as can be, and what is above 1 is lost by the model. The"
+    " likelihood takes the foreground as white noise, at the level of the band, and knows no"
+    " source that the model does not report: where unresolved or unreported ones are loud it is"
+    " too sure, covers less than 90%, and the ratio can be below 1."
+)
+
+
+def refined(i: int, model: ModelReport, report: Report, labels: Labels) -> Part:
+    """Return the model's draws beside those of the exact posterior."""
+    found, name = model.refined, f"refined-{i}"
+    assert found is not None
+    counts: list[tuple[str, list[object]]] = [
+        ("bands", [
+            f"{text.count(found.bands)}, the first with one to three reports"
+            f" ({text.count(report.settings.refine)} asked for)"
+        ]),
+        ("sources scored", [text.count(found.sources)]),
+        ("not found by the model", [text.count(found.not_found)]),
+        ("found, but not refined", [text.count(found.not_refined)]),
+        ("bands with warnings", [text.count(found.warned)]),
+        ("time", [text.seconds(found.seconds)]),
+    ]  # fmt: skip
+    of = tail(model, report)
+    blocks: list[Block] = [
+        pairs_table(f"{name}-counts", f"What was refined{of}", "of the bands", ("value",), counts)
+    ]
+    if found.parameters:
+        caption = f"The model and the exact posterior on {text.count(found.sources)} sources{of}"
+        table = refined_table(f"{name}-crps", caption, found, labels, interval_name(report))
+        blocks.insert(0, table)
+    blocks += [Said(line) for line in found.warnings]
+    return Part(name, f"Beside the exact posterior{of}", _REFINED, tuple(blocks))
 
 
 def _scores_figure(report: Report, labels: Labels) -> Figure:

@@ -11,6 +11,7 @@ from slotflow.report.record import (
     ModelReport,
     ParameterInfo,
     Published,
+    RefinedScores,
     Report,
     Scores,
 )
@@ -149,6 +150,24 @@ def _joint_cells(scores: Scores) -> tuple[Cell, ...]:
         number(scores.energy_prior), *nll_cells, integer(scores.outside),
         *percents(missed.share, missed.lower, missed.upper),
     )  # fmt: skip
+
+
+def refined_table(
+    ident: str, caption: str, found: RefinedScores, labels: Mapping[str, str], level: str
+) -> Table:
+    """Return the CRPS and coverage of the model's draws beside those of the refined ones."""
+    rows = []
+    for one in found.parameters:
+        cells = [*estimate(one.ratio, one.ratio_lower, one.ratio_upper)]
+        for e in (one.crps, one.crps_refined):
+            cells += estimate(e.mean, e.mean_lower, e.mean_upper)
+        for e in (one.coverage, one.coverage_refined):
+            cells += percents(e.mean, e.mean_lower, e.mean_upper)
+        rows.append((labels[one.name], tuple(cells)))
+    pair = ("model", level, "exact", level)
+    columns = ("model / exact", level, *pair, *pair)
+    groups = (("ratio of CRPS", 2), ("CRPS", 4), ("inside the central 90%", 4))
+    return Table(ident, caption, "parameter", columns, tuple(rows), groups)
 
 
 def published_table(

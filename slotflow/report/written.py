@@ -3,12 +3,12 @@
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from slotflow.atomic import written
-from slotflow.report.record import ModelReport, Report, Scores
+from slotflow.report.record import ModelReport, RefinedParameter, RefinedScores, Report, Scores
 
 SCHEMA: Final = 1
 REPORT_JSON: Final = "report.json"
@@ -19,6 +19,13 @@ _OF_SOURCES: Final = ("nll", "nll_median", "energy", "energy_compression", "miss
 _RANK_TESTS: Final = ("sbc", "pit", "coverage")
 _JOINT_TESTS: Final = ("density", "tarp", "c2st", "k_reliability", "k_pit")
 _P_KEYS: Final = ("pvalue", "padjusted")
+_REFINED_EACH: Final[dict[str, Callable[[RefinedParameter], float | None]]] = {
+    "crps": lambda p: p.crps_refined.mean, "crps_network": lambda p: p.crps.mean,
+    "ratio": lambda p: p.ratio, "ratio_lower": lambda p: p.ratio_lower,
+    "ratio_upper": lambda p: p.ratio_upper, "coverage90": lambda p: p.coverage_refined.mean,
+    "coverage90_network": lambda p: p.coverage.mean,
+}  # fmt: skip
+_REFINED: Final = ("bands", "sources", "not_found", "not_refined", "warned", "seconds")
 _OTHERS: Final = (
     "c2st_auc", "smallest_padjusted", "k_exact", "k_within_one", "k_bias", "k_exact_loud",
     "k_within_one_loud", "k_log_score", "k_rps", "reliability_error", "reliability_error_k",
@@ -32,7 +39,8 @@ def figures(report: Report, number: int = 0) -> dict[str, Any]:
     """Return a model's figures: nested by name, then by parameter; None where there is none.
 
     ``crps`` and the other plain names are of all sources, ``_snr10`` of those above SNR 10;
-    p-values ``_pvalue`` as they are, ``_padjusted`` adjusted for the number of tests.
+    p-values ``_pvalue`` as they are, ``_padjusted`` adjusted for the number of tests. ``refined``
+    is there where bands were refined.
     """
     model, names = report.models[number], [p.name for p in report.parameters]
     found: dict[str, Any] = {}
@@ -46,6 +54,8 @@ def figures(report: Report, number: int = 0) -> dict[str, Any]:
     found["overlap_chance"] = None if slots is None else slots.peak_chance
     found["cosine_overlap"] = None if slots is None else slots.cosine_overlap
     found["sources"], found["bands"] = report.data.sources, report.data.bands
+    if model.refined is not None:
+        found["refined"] = _refined(model.refined, names)
     if number:
         name = model.model.name
         change: dict[str, float | None] = dict.fromkeys((*names, "energy", "nll"))
@@ -54,8 +64,13 @@ def figures(report: Report, number: int = 0) -> dict[str, Any]:
     return found
 
 
-def figure_names(parameters: Sequence[str], compared: Sequence[str] = ()) -> list[str]:
-    """Return the dotted names of all figures of a report of these parameters and other models."""
+def figure_names(
+    parameters: Sequence[str], compared: Sequence[str] = (), refined: bool = False
+) -> list[str]:
+    """Return the dotted names of all figures of a report of these parameters and other models.
+
+    ``refined``: whether bands were refined, by the first model.
+    """
     each = [f"{key}{end}" for end in ("", "_snr10") for key in _EACH]
     each += [f"{test}_{key}" for test in _RANK_TESTS for key in _P_KEYS]
     names = [f"{name}.{parameter}" for name in each for parameter in parameters]
@@ -65,7 +80,11 @@ def figure_names(parameters: Sequence[str], compared: Sequence[str] = ()) -> lis
     others = [f"compared.{model}.{name}" for model in compared for name in names]
     scores = (*parameters, "energy", "nll")
     changes = [f"compared.{model}.difference.{name}" for model in compared for name in scores]
-    return names + others + changes
+    exact: list[str] = []
+    if refined:
+        exact = [f"refined.{key}.{name}" for key in _REFINED_EACH for name in parameters]
+        exact += [f"refined.{key}" for key in _REFINED]
+    return names + others + changes + exact
 
 
 def _scores(scores: Scores | None, end: str, names: list[str] | None = None) -> dict[str, Any]:
@@ -88,6 +107,14 @@ def _scores(scores: Scores | None, end: str, names: list[str] | None = None) -> 
         "outside": scores.outside,
     }  # fmt: skip
     return {f"{key}{end}": value for key, value in values.items()}
+
+
+def _refined(found: RefinedScores, names: list[str]) -> dict[str, Any]:
+    each: dict[str, Any] = {
+        key: dict.fromkeys(names) | {p.name: value(p) for p in found.parameters}
+        for key, value in _REFINED_EACH.items()
+    }
+    return each | {key: getattr(found, key) for key in _REFINED}
 
 
 def _tests(model: ModelReport) -> dict[str, Any]:
