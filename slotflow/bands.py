@@ -102,13 +102,16 @@ def tile_grid(prior: PriorSettings, duration: float) -> tuple[Tile, ...]:
     ``GUARD_BINS`` inside its edges except at the ends of the range, and each band's centre lies
     within the prior's range.
     """
-    _, centre_high = centres = _centres(prior, duration)
+    centre_low, centre_high = _centres(prior, duration)
     result: list[Tile] = []
-    edge = centres[0] - prior.window(centres[0] / duration) // 2
-    while not result or result[-1].first_bin + prior.bins // 2 < centre_high:
-        centre = min(max(_next_centre(edge, prior, duration), centres[0]), centre_high)
-        window = prior.window(centre / duration)
-        upper = centre + (window // 2 if centre == centre_high else _own(window))
+    edge = centre_low - prior.window(centre_low / duration) // 2
+    highest = centre_high + prior.window(centre_high / duration) // 2
+    while edge < highest:
+        centre = min(max(_next_centre(edge, prior, duration), centre_low), centre_high)
+        # a band of a wide window may see beyond the end of the narrow one that comes last
+        upper = min(centre + _own(prior.window(centre / duration)), highest)
+        if centre == centre_high:
+            upper = highest
         own = edge / duration, upper / duration
         result.append(Tile(centre - prior.bins // 2, *own, len(result)))
         edge = upper

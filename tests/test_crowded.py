@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slotflow import bands
@@ -87,6 +87,7 @@ def test_bad_settings_are_named(prior: dict, words: str) -> None:
 
 
 @settings(deadline=None, max_examples=200)
+@example(starts=[1e-3, 1.0999999999999998e-3], windows=[1, 30, 1, 1, 1], width=1.004866e-4)
 @given(
     starts=st.lists(st.floats(1e-3, 1.1e-3), min_size=1, max_size=4, unique=True),
     windows=st.lists(st.integers(1, 64), min_size=5, max_size=5),

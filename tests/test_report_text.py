@@ -4,7 +4,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slotflow.report import text
@@ -27,14 +27,17 @@ def read(shown: str) -> tuple[float, float]:
 numbers = st.floats(-1e12, 1e12).filter(lambda x: x == 0 or abs(x) > 1e-12)
 
 
+@example(1000.0, 2)
 @given(numbers, st.integers(2, 6))
 def test_numbers_are_rounded_and_nothing_else(value: float, digits: int):
     shown = text.number(value, digits)
     found, half = read(shown)
     assert abs(found - value) <= half + 1e-15 * abs(value)
     significant = re.sub(r"\D", "", shown.partition("×")[0]).lstrip("0")
-    if value and abs(value) < 1e5:
+    if value and abs(value) < 0.9 * 10.0**digits:
         assert len(significant) in (digits, digits + 1)
+    elif abs(value) < 1e5:  # written out
+        assert "." not in shown
     assert "e" not in shown
     assert "-" not in shown
 
