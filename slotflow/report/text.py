@@ -107,34 +107,26 @@ def between(low: float | None, high: float | None, whole: bool = False) -> str:
 
     Of ``whole`` numbers the last one that is in it stands for the end: ``2``, ``up to 1``.
     """
-    if high is None:
-        return "all" if low is None else f"from {_plain(low)}"
-    if whole:
-        last = math.ceil(high) - 1
-        return (
-            f"up to {last}"
-            if low is None
-            else _plain(low)
-            if low == last
-            else (f"{_plain(low)} to {last}")
-        )
-    return f"below {_plain(high)}" if low is None else f"{_plain(low)} to {_plain(high)}"
+    return _interval_name(low, high, whole, ("from ", "below ", "up to ", " to "))
 
 
 def briefly(low: float | None, high: float | None, whole: bool = False) -> str:
     """Return the same for the tick of an axis: ``<8``, ``8–20``, ``≥20``."""
+    return _interval_name(low, high, whole, ("≥", "<", "≤", DASH))
+
+
+def _interval_name(
+    low: float | None, high: float | None, whole: bool, words: tuple[str, str, str, str]
+) -> str:
+    """Name an interval; ``words``: from, below, up to (and with), and what joins two ends."""
+    least, below, most, to = words
     if high is None:
-        return "all" if low is None else f"≥{_plain(low)}"
-    if whole:
-        last = math.ceil(high) - 1
-        return (
-            f"≤{last}"
-            if low is None
-            else _plain(low)
-            if low == last
-            else (f"{_plain(low)}{DASH}{last}")
-        )
-    return f"<{_plain(high)}" if low is None else f"{_plain(low)}{DASH}{_plain(high)}"
+        return "all" if low is None else f"{least}{_plain(low)}"
+    last = math.ceil(high) - 1 if whole else None
+    end = _plain(high) if last is None else str(last)
+    if low is None:
+        return f"{most if whole else below}{end}"
+    return _plain(low) if low == last else f"{_plain(low)}{to}{end}"
 
 
 def _plain(value: float) -> str:
