@@ -4,20 +4,25 @@ dask is the optional extra ``cluster``. The workers write the shards themselves,
 see the folder under the same path; each must have one thread.
 """
 
+import asyncio
 import importlib
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 from slotflow.errors import InputError
 from slotflow.simulate.distribute import one_thread
 
 CONNECT_SECONDS: Final = 20
+#: Until the thread of the event loop runs. distributed gives up after 10 s, by an assertion,
+#: which a machine with too much to do has been seen to reach.
+LOOP_SECONDS: Final = 120
 #: Options of SLURMCluster that are lists; each may be given several times.
 LISTS: Final = ("job_extra_directives", "job_script_prologue", "job_directives_skip",
                 "worker_extra_args")  # fmt: skip
@@ -75,15 +80,16 @@ class Slurm:
 
     @contextmanager
     def cluster(self) -> Iterator[Any]:
-        """Start the scheduler in this process; no job is submitted yet.
+        """Start the scheduler, in a thread of this process; no job is submitted yet.
 
         Raises:
             InputError: an option that SLURMCluster does not know.
         """
         package = _package("dask_jobqueue", "--slurm")
         quiet = {"dashboard_address": ":0"}
+        own: dict[str, Any] = {"scheduler_options": quiet, "loop": _event_loop()}
         try:
-            cluster = package.SLURMCluster(**{"scheduler_options": quiet} | self._job())
+            cluster = package.SLURMCluster(**own | self._job())
         except (TypeError, ValueError, OSError) as error:
             raise InputError(f"--slurm-option: {' '.join(str(error).split())}") from error
         with cluster:
@@ -137,13 +143,37 @@ def _package(name: str, option: str) -> Any:
         ) from error
 
 
+@cache
+def _event_loop() -> Any:
+    """Return the event loop of dask's clients and schedulers here: a thread of its own runs it.
+
+    It is never closed: clients that failed are still to be collected, and need it then.
+
+    Raises:
+        InputError: it does not run after ``LOOP_SECONDS``.
+    """
+    tornado = _package("tornado.ioloop", "--scheduler")
+    runs, loops = threading.Event(), []
+
+    async def wait() -> None:
+        loops.append(tornado.IOLoop.current())
+        runs.set()
+        await asyncio.Event().wait()
+
+    threading.Thread(target=asyncio.run, args=(wait(),), name="dask loop", daemon=True).start()
+    if not runs.wait(LOOP_SECONDS):
+        raise InputError(f"dask: its event loop does not run after {LOOP_SECONDS} s: too busy?")
+    return loops[0]
+
+
 @contextmanager
 def _client(scheduler: Any, name: str) -> Iterator[Any]:
     distributed = _package("distributed", "--scheduler")
     try:
         client = distributed.Client(
-            scheduler, timeout=CONNECT_SECONDS, set_as_default=False, direct_to_workers=False
-        )
+            scheduler, timeout=CONNECT_SECONDS, set_as_default=False, direct_to_workers=False,
+            loop=_event_loop(),
+        )  # fmt: skip
     except (OSError, ValueError, TypeError) as error:
         text = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{name}: no dask scheduler answers there: {text}") from error
