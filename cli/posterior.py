@@ -3,7 +3,6 @@
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import click
 
 from slotflow.cli.common import error_line, say
 from slotflow.cli.posterior_job import Job, check_extras, provenance_of, standing, stem
+from slotflow.data import INDEX, shipped
 from slotflow.errors import InputError, SlotflowError
 
 
@@ -32,7 +32,7 @@ def _psd(_: click.Context, option: click.Parameter, value: str) -> str:
 @click.option("--bands", default=None, metavar="A:B", show_default="all",
               help="Of a training set, the bands A to B - 1.")  # fmt: skip
 @click.option("--model", "model_file", type=click.Path(path_type=Path), default=None,
-              show_default="the model that ships",
+              show_default="the models that ship",
               help="Model to use, or the index (JSON) of several that share the"
                    " frequencies.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Of the samples.")
@@ -100,7 +100,7 @@ def posterior(
       slotflow posterior input.h5 --scheduler tcp://head:8786
     """
     way = _way(context, workers, gpus, scheduler)
-    model_path = model_file if model_file is not None else _shipped("model.safetensors")
+    model_path = model_file if model_file is not None else shipped(INDEX)
     requested = {
         "fmin": fmin, "fmax": fmax, "samples": samples, "seed": seed, "psd": psd,
         "min_probability": min_probability,
@@ -162,7 +162,7 @@ def _places(inputs: Sequence[Path], output: Path | None) -> list[tuple[Path, Pat
         UsageError: results of two inputs would have the same names.
     """
     if not inputs:
-        return [(_shipped("example.h5"), output if output is not None else Path())]
+        return [(shipped("example.h5"), output if output is not None else Path())]
     places = [(source, output if output is not None else source.parent) for source in inputs]
     names = Counter((folder.absolute(), stem(source)) for source, folder in places)
     for (folder, name), number in names.items():
@@ -191,10 +191,6 @@ def _wanted(source: Path, requested: dict[str, Any], bands: str | None) -> dict[
     if bands is not None:
         raise InputError(f"{source}: --bands goes with a training set only")
     return requested
-
-
-def _shipped(name: str) -> Path:
-    return Path(str(resources.files("slotflow.data") / name))
 
 
 def _way(

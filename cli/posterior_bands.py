@@ -41,18 +41,17 @@ def compute(job: Job) -> "Written":
 
     from slotflow.family import Family
     from slotflow.resume import Partial
-    from slotflow.stored import StoredRun, open_bands
+    from slotflow.stored import StoredRun, model_for, open_bands
     from slotflow.workers import Way
 
     torch.set_num_threads(1)
     imported = time.perf_counter()
     model = loaded(job.provenance.model, job.provenance.model_sha256)
-    if isinstance(model, Family):
-        raise InputError(
-            f"{job.provenance.model}: several models; a training set is read by one: give its file"
-        )
     requested = dict(job.provenance.requested)
     stored = open_bands(Path(job.provenance.input), requested.pop("bands"))
+    if isinstance(model, Family):
+        name, model = model_for(stored, model)
+        say(f"bands of {stored.data.prior.bins} bins: read by {name}")
     options = {name: requested[name] for name in ("samples", "seed", "psd", "min_probability")}
     partial = Partial(job.partial, job.provenance.identity)
     way = Way(**job.way)
@@ -72,7 +71,7 @@ def _write(job: Job, run: "StoredRun", partial: Any, parts: dict[str, float]) ->
     from slotflow.stored_output import StoredOutput
 
     model, begun = run.reader.model, time.perf_counter()
-    provenance = job.provenance._replace(prior=model.preset.prior)
+    provenance = job.provenance._replace(priors=(model.preset.prior,))
     job.folder.mkdir(parents=True, exist_ok=True)
     with written(job.samples) as temporary:
         output = StoredOutput(temporary, run.settings.samples, model.preset.model.slots + 1)

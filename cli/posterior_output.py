@@ -131,9 +131,8 @@ def _write(job: Job, result: "Result", model: "Model | Family") -> "Written":
     from slotflow import catalogue
     from slotflow.family import Family
 
-    # the models of a family have each a prior of its own
-    prior = None if isinstance(model, Family) else model.preset.prior
-    provenance = job.provenance._replace(prior=prior)
+    models = model.models if isinstance(model, Family) else (model,)
+    provenance = job.provenance._replace(priors=tuple(one.preset.prior for one in models))
     job.folder.mkdir(parents=True, exist_ok=True)
     catalogue.write_netcdf(catalogue.to_datatree(result, provenance), job.samples)
     table = catalogue.to_table(result, provenance)
@@ -149,8 +148,7 @@ def _write(job: Job, result: "Result", model: "Model | Family") -> "Written":
 
         known = read_truth(Path(provenance.input))
         truth = None if known is None else known.sources
-        one = model.models[-1] if isinstance(model, Family) else model  # of the same observation
-        made = write_plots(result, job.plots, one, truth, force=job.force)
+        made = write_plots(result, job.plots, models[-1], truth, force=job.force)
         say(f"{len(made)} pictures in {job.plots}")
     return catalogue.Written(provenance.identity, table, dict(table.meta))
 

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from slotflow.cli.common import check_folder, cores, held_folder, progress, say
+from slotflow.data import shipped
 from slotflow.errors import InputError, OutputExistsError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def report(
     from slotflow.report.gate import parse
 
     checks = [parse(text) for text in conditions]
-    paths = [model_file if model_file is not None else _shipped(), *compare]
+    paths = [model_file if model_file is not None else shipped("model.safetensors"), *compare]
     command = shlex.join(["slotflow", *(context.obj or ["report"])])
     job = _Job(
         paths, data, BANDS if bands is None else bands, seed, draws, output, checks, junit,
@@ -120,10 +120,6 @@ class _Job:
     unseen: bool
     command: str
     refine: int
-
-
-def _shipped() -> Path:
-    return Path(str(resources.files("slotflow.data") / "model.safetensors"))
 
 
 def _check_output(job: _Job, force: bool) -> None:

@@ -16,27 +16,23 @@ import hashlib
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from slotflow.api_results import Posterior, Source
+from slotflow.data import INDEX, shipped
 from slotflow.provenance import Provenance, with_checksums
 from slotflow.readers import Observation, read_observation
 from slotflow.results import PosteriorSettings
 
 if TYPE_CHECKING:
     from slotflow.checkpoint import Model as Checkpoint
-    from slotflow.config import PriorSettings
     from slotflow.family import Family
-    from slotflow.response import ResponseGrid
     from slotflow.results import Result
 
 __all__ = ["Model", "Models", "Posterior", "Source", "load_model", "read"]
-
-_INDEX = "models.json"
 
 
 def read(path: str | Path, form: str | None = None) -> Observation:
@@ -72,9 +68,7 @@ def load_model(path: str | Path | None = None) -> "Model | Models":
     from slotflow.checkpoint import load_model as load
     from slotflow.manifest import file_sha256
 
-    data = Path(str(resources.files("slotflow.data")))
-    shipped = data / (_INDEX if (data / _INDEX).is_file() else "model.safetensors")
-    place = shipped if path is None else Path(path)
+    place = shipped(INDEX) if path is None else Path(path)
     if place.suffix == ".json":
         from slotflow.family import read_family
 
@@ -126,9 +120,7 @@ class Model:
 
         with _one_thread():
             result = posterior(observation, self.checkpoint, **({"keep_bands": True} | options))
-        return _posterior(
-            result, observation, self, self.checkpoint.grid, self.checkpoint.preset.prior, options
-        )
+        return _posterior(result, observation, self, (self.checkpoint,), options)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -167,12 +159,12 @@ class Models:
 
         with _one_thread():
             result = family_posterior(observation, self.family, **({"keep_bands": True} | options))
-        return _posterior(result, observation, self, self.family.models[-1].grid, None, options)
+        return _posterior(result, observation, self, self.family.models, options)
 
 
 def _posterior(
-    result: "Result", observation: Observation, model: "Model | Models", grid: "ResponseGrid",
-    prior: "PriorSettings | None", options: dict[str, Any],
+    result: "Result", observation: Observation, model: "Model | Models",
+    checkpoints: "tuple[Checkpoint, ...]", options: dict[str, Any],
 ) -> Posterior:  # fmt: skip
     """Return the result with what made it."""
     from slotflow.posterior import posterior
@@ -187,9 +179,10 @@ def _posterior(
     given = "".join(f", {name}={requested[name]!r}" for name in requested if name in options)
     provenance = Provenance(
         str(observation.path), _input_sha256(observation), str(model.path), model.sha256,
-        with_checksums(requested), f"model.posterior(observation{given})", prior,
+        with_checksums(requested), f"model.posterior(observation{given})",
+        tuple(one.preset.prior for one in checkpoints),
     )  # fmt: skip
-    return Posterior(result, provenance, grid)
+    return Posterior(result, provenance, checkpoints[-1].grid)
 
 
 def _plain(value: Any) -> Any:

@@ -85,7 +85,7 @@ def content(
         "constraint_parameter_keys": [],
         "parameter_labels": [p.symbol for p in PARAMETERS],
         "parameter_labels_with_unit": [f"{p.symbol}{units[p.name]}" for p in PARAMETERS],
-        "priors": priors(source, provenance.prior, result.observation.duration),
+        "priors": priors(source, provenance.prior_of(source.model), result.observation.duration),
         "sampler_kwargs": {"samples": len(source.samples), "seed": result.settings.seed},
         "injection_parameters": None,
         "log_evidence": math.nan,

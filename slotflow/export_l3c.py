@@ -83,7 +83,7 @@ def export_l3c(
     with written(path) as temporary, h5py.File(temporary, "w") as file:
         file.attrs.update(content)
         for number, source in enumerate(result.sources):
-            rows = structured(source, provenance.prior, duration)
+            rows = structured(source, provenance.prior_of(source.model), duration)
             data = file.create_dataset(label(number, source.f0), data=rows)
             for name in ("probability", "snr", "first_bin", "slot"):
                 data.attrs[name] = getattr(source, name)

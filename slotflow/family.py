@@ -205,16 +205,16 @@ def family_posterior(
     shares = [_share(family, i, low, high) for i in asked]
     totals = [len(tiles(*s, m.preset.prior, m.preset.observation.duration))
               for s, m in zip(shares, (family.models[i] for i in asked), strict=True)]  # fmt: skip
-    results = []
+    results: list[Result] = []
     for number, (i, share) in enumerate(zip(asked, shares, strict=True)):
         before = sum(totals[:number])
         kept = None if partial is None else partial(family.names[i])
-        results.append(
-            posterior(
-                observation, family.models[i], fmin=share[0], fmax=share[1],
-                partial=kept, progress=_shifted(progress, before, sum(totals)), **options,
-            )
+        found = posterior(
+            observation, family.models[i], fmin=share[0], fmax=share[1],
+            partial=kept, progress=_shifted(progress, before, sum(totals)), **options,
         )  # fmt: skip
+        sources = tuple(replace(source, model=i) for source in found.sources)
+        results.append(replace(found, sources=sources))
     handovers = [family.handovers[i] for i in asked[:-1]]
     return joined(results, handovers, Comparison(family.models[asked[-1]].grid), (low, high))
 

@@ -29,8 +29,8 @@ class Provenance(NamedTuple):
     """What made a result.
 
     ``requested`` are the settings as the user gave them (None: the default); together with
-    the two checksums they say whether a result can stand for another run. ``prior`` is the
-    model's training prior, for the formats that name one.
+    the two checksums they say whether a result can stand for another run. ``priors`` are
+    the models' training priors, for the formats that name one.
     """
 
     input: str
@@ -39,7 +39,11 @@ class Provenance(NamedTuple):
     model_sha256: str
     requested: Mapping[str, Any]
     command: str
-    prior: PriorSettings | None = None
+    priors: tuple[PriorSettings, ...] = ()
+
+    def prior_of(self, model: int) -> PriorSettings | None:
+        """Return the training prior of one of the models, None where it is not known."""
+        return self.priors[model] if model < len(self.priors) else None
 
     @property
     def identity(self) -> str:

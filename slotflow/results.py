@@ -70,6 +70,7 @@ class SourcePosterior:
         slot: index of the slot.
         snr: sqrt(2 F) of the component that the slot attends most, against the noise level
             found in the band.
+        model: number of the model among several that share the frequencies.
     """
 
     samples: Float
@@ -78,6 +79,7 @@ class SourcePosterior:
     first_bin: int
     slot: int
     snr: float
+    model: int = 0
 
     @cached_property
     def summary(self) -> Interval:

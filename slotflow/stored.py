@@ -21,6 +21,7 @@ from slotflow.bands import Tile, level
 from slotflow.checkpoint import Model
 from slotflow.config import Preset
 from slotflow.errors import InputError
+from slotflow.family import Family
 from slotflow.inference import BandReader
 from slotflow.labels import window_edges
 from slotflow.manifest import MANIFEST, file_sha256, shard_number
@@ -151,6 +152,29 @@ def parse_bands(text: str) -> tuple[int, int]:
         raise InputError(f"bands: expected A:B, the bands A to B - 1, or A; got {text!r}")
     start = int(match[1])
     return start, start + 1 if match[2] is None else int(match[2])
+
+
+def model_for(stored: StoredBands, family: Family) -> tuple[str, Model]:
+    """Return name and model of a family for the bands: of their length, and most of their centres.
+
+    Raises:
+        InputError: no model reads bands of that length.
+    """
+    bins, duration = stored.data.prior.bins, stored.data.observation.duration
+    named = list(zip(family.names, family.models, family.ranges, strict=True))
+    fitting = [one for one in named if one[1].preset.prior.bins == bins]
+    if not fitting:
+        lengths = ", ".join(f"{m.preset.prior.bins} ({name})" for name, m, _ in named)
+        raise InputError(
+            f"{stored.data.directory / MANIFEST}: prior.bins: {bins}; the models read {lengths}"
+        )
+    centre = (stored.first_bins + bins // 2) / duration
+
+    def inside(one: tuple[str, Model, tuple[float, float]]) -> int:
+        return int(((centre >= one[2][0]) & (centre <= one[2][1])).sum())
+
+    name, model, _ = max(fitting, key=inside)
+    return name, model
 
 
 def check_set(stored: StoredBands, model: Model) -> tuple[str, ...]:

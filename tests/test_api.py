@@ -16,6 +16,7 @@ import slotflow
 from slotflow import Posterior
 from slotflow.catalogue import difference, read_identity, read_summary
 from slotflow.checkpoint import load_model
+from slotflow.data import shipped
 from slotflow.errors import InputError, OutputExistsError
 from slotflow.parameters import F0, NAMES, RA
 from slotflow.posterior import posterior
@@ -23,6 +24,7 @@ from slotflow.readers import Observation, read_observation
 from tests.chain import example_path
 
 LOW, HIGH = 1.9435e-3, 1.9445e-3  # Hz: the band of AM CVn
+MODEL = shipped("model.safetensors")
 OPTIONS = {"fmin": LOW, "fmax": HIGH, "samples": 200, "seed": 5}
 
 
@@ -32,12 +34,12 @@ def year() -> Observation:
 
 
 @pytest.fixture(scope="module")
-def model() -> slotflow.Model:
+def model() -> slotflow.Model | slotflow.Models:
     return slotflow.load_model()
 
 
 @pytest.fixture(scope="module")
-def result(year: Observation, model: slotflow.Model) -> Posterior:
+def result(year: Observation, model: slotflow.Model | slotflow.Models) -> Posterior:
     return model.posterior(year, **OPTIONS)
 
 
@@ -66,9 +68,9 @@ def test_read_reads(year: Observation) -> None:
         slotflow.read("absent.h5")
 
 
-def test_models(model: slotflow.Model, tmp_path: Path) -> None:
-    assert model.card["held_out"]
-    assert "model.safetensors" in repr(model)
+def test_models(model: slotflow.Model | slotflow.Models, tmp_path: Path) -> None:
+    assert model.card["model.safetensors"]["held_out"]
+    assert "models.json" in repr(model)
     with pytest.raises(InputError, match="no such model file"):
         slotflow.load_model(tmp_path / "absent.safetensors")
     assert slotflow.load_model(model.path).sha256 == model.sha256
@@ -77,7 +79,7 @@ def test_models(model: slotflow.Model, tmp_path: Path) -> None:
 def test_samples_are_those_of_the_library(
     result: Posterior, year: Observation, model: slotflow.Model
 ) -> None:
-    direct = posterior(year, load_model(model.path), **OPTIONS)  # type: ignore[arg-type]
+    direct = posterior(year, load_model(MODEL), **OPTIONS)  # type: ignore[arg-type]
     assert len(result) == len(direct.sources) > 0
     for source, other in zip(result, direct.sources, strict=True):
         np.testing.assert_array_equal(source.record.samples, other.samples)
@@ -88,7 +90,7 @@ def test_samples_are_those_of_the_library(
         assert str(table["fdot"].unit) == "Hz / s"
 
 
-def test_threads_are_given_back(year: Observation, model: slotflow.Model) -> None:
+def test_threads_are_given_back(year: Observation, model: slotflow.Model | slotflow.Models) -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
@@ -177,7 +179,7 @@ def test_pictures(result: Posterior) -> None:
 
 
 def test_nothing_found_is_a_result(
-    year: Observation, model: slotflow.Model, tmp_path: Path
+    year: Observation, model: slotflow.Model | slotflow.Models, tmp_path: Path
 ) -> None:
     result = model.posterior(year, **OPTIONS | {"samples": 1, "min_probability": 1.0})
     assert len(result) == 0

@@ -36,7 +36,7 @@ PRIOR = PriorSettings()
 
 
 def write(name: str, result: Result, folder: Path, **options: Any) -> list[Path]:
-    return export([name], result, PROVENANCE._replace(prior=PRIOR), folder, "year", **options)
+    return export([name], result, PROVENANCE._replace(priors=(PRIOR,)), folder, "year", **options)
 
 
 def entries(path: Path) -> dict[str, Any]:

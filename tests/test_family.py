@@ -26,7 +26,9 @@ from slotflow.merging import Comparison
 from slotflow.parameters import F0
 from slotflow.posterior import posterior
 from slotflow.results import PosteriorSettings, Result, SourcePosterior, TileRecord
+from slotflow.stored import model_for, open_bands
 from tests.chain import example_observation, untrained_model
+from tests.stored_set import write_stored_set
 
 T = 524_288 * 60.0
 SPLIT = 1.945e-3
@@ -227,10 +229,34 @@ def test_the_command_reads_an_index_and_goes_on(
         assert list(tables[0][name]) == list(tables[1][name])
 
 
-def test_a_training_set_is_read_by_one_model(
+def test_a_training_set_is_read_by_the_model_of_its_frequencies(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    index, bands = shares(tmp_path), tmp_path / "bands"
-    assert run(["simulate", "--samples", "1", "-o", str(bands), "--workers", "1"]) == 0
-    assert run(["posterior", str(bands), "--model", str(index)]) == 2
-    assert f"{index}: several models" in capsys.readouterr().err
+    """FIRST + 128 bins is 1.941 mHz: the first model's; and the result is that model's alone."""
+    index = shares(tmp_path)
+    write_stored_set(tmp_path / "set")
+    command = ["posterior", str(tmp_path / "set"), "--samples", "10", "-o", str(tmp_path / "out")]
+    assert run([*command, "--model", str(index)]) == 0
+    assert "bands of 256 bins: read by low.safetensors" in capsys.readouterr().err
+    command[-1] = str(tmp_path / "alone")
+    assert run([*command, "--model", str(tmp_path / "low.safetensors")]) == 0
+    tables = [
+        Table.read(tmp_path / f / "set.catalogue.ecsv", format="ascii.ecsv")
+        for f in ("out", "alone")
+    ]
+    assert len(tables[0]) > 0
+    for name in tables[0].colnames:
+        np.testing.assert_array_equal(tables[0][name], tables[1][name])
+
+
+def test_the_model_for_bands_is_of_their_length(tmp_path: Path) -> None:
+    write_stored_set(tmp_path / "set")
+    bands = open_bands(tmp_path / "set")
+    low, high = part(1.8e-3, 1.95e-3), part(1.94e-3, 2.1e-3)
+    assert model_for(bands, Family.of([low, high], ["a", "b"]))[0] == "a"
+    low, high = part(1.8e-3, 1.92e-3), part(1.91e-3, 2.1e-3)
+    assert model_for(bands, Family.of([low, high], ["a", "b"]))[0] == "b"
+    other = part(1.8e-3, 1.95e-3, bins=128, margin=16)
+    assert model_for(bands, Family.of([other, high], ["a", "b"]))[0] == "b"
+    with pytest.raises(InputError, match=r"prior.bins: 256; the models read 128 \(a\)"):
+        model_for(bands, Family.of([other], ["a"]))
