@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
-from slotflow.config import Preset, PriorSettings, Table
+from slotflow.config import Preset, PriorSettings
 from slotflow.noise import model_psd, standard_psd
 from slotflow.parameters import fdot_widening
+from slotflow.settings import Table
 from slotflow.simulate.population import draw_members
 
 Float = NDArray[np.float64]

@@ -23,11 +23,15 @@ from slotflow.components import SEARCH_VERSION
 from slotflow.config import Preset, parse_preset
 from slotflow.errors import InputError
 from slotflow.model import SlotFlow
+from slotflow.outlying import Outlying, from_json, shapes
+from slotflow.outlying_features import widths
 from slotflow.plain import parse_json, shortened
 from slotflow.response import ResponseGrid
+from slotflow.widths import WIDTHS
 
 FORMAT = 1
 _GRID = ("times", "positions", "window")
+_OUTLYING: Final = "outlying."  # what the names of the score's arrays begin with
 _LARGEST_GRID: Final = 1 << 20  # numbers in one of its arrays
 _MARGIN: Final = 4  # a part of a network over all its weights, at most
 #: What safetensors calls the types that a network has.
@@ -47,6 +51,7 @@ class Model:
         grid: the observation it was trained on, sampled for the component search.
         card: what is known about it: training, data, validation figures.
         calibration: of the existence probabilities; the identity where none was fitted.
+        outlying: the score of a band against the training distribution, where one was fitted.
     """
 
     preset: Preset
@@ -54,6 +59,7 @@ class Model:
     grid: ResponseGrid
     card: dict[str, Any] = field(default_factory=dict)
     calibration: Calibration = field(default_factory=Calibration)
+    outlying: Outlying | None = None
 
 
 def save_model(path: Path, model: Model) -> None:
@@ -76,6 +82,13 @@ def save_model(path: Path, model: Model) -> None:
     }
     if model.calibration != Calibration():
         content["calibration"] = model.calibration.to_json()
+    scale = model.network.flow.base_scale.tolist()
+    if any(one != 1.0 for one in scale):
+        content["base_scale"] = scale
+    if model.outlying is not None:
+        content["outlying"] = model.outlying.to_json()
+        arrays = model.outlying.arrays().items()
+        tensors |= {f"{_OUTLYING}{n}": torch.from_numpy(a.copy()) for n, a in arrays}
     # through bytes, so that the file's mode is the user's own (save_file makes it private)
     whole = save(tensors, metadata={"slotflow": json.dumps(content)})
     with written(path) as temporary:
@@ -96,7 +109,7 @@ def load_model(path: Path) -> Model:
             names = sorted(file.keys())
             slices = {name: file.get_slice(name) for name in names}  # nothing is read yet
             kinds = {n: _Kind(tuple(s.get_shape()), s.get_dtype()) for n, s in slices.items()}
-            network = _network(path, header.preset, kinds)
+            network = _network(path, header, kinds)
             tensors = {name: file.get_tensor(name) for name in names}
     except (SafetensorError, OSError, RuntimeError, MemoryError) as error:
         # RuntimeError: of PyTorch, for a file that it cannot map
@@ -105,9 +118,12 @@ def load_model(path: Path) -> Model:
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise InputError(f"{path}: tensor {name!r}: holds numbers that are not finite")
     grid = _grid(path, {name: tensors.pop(f"grid.{name}") for name in _GRID}, header)
+    scored = [name for name in tensors if name.startswith(_OUTLYING)]
+    outlying = _outlying(path, {name: tensors.pop(name) for name in scored}, header)
     network.load_state_dict(tensors)
+    _set_widths(path, network, header.base_scale)
     network.eval()
-    return Model(header.preset, network, grid, header.card, header.calibration)
+    return Model(header.preset, network, grid, header.card, header.calibration, outlying)
 
 
 class _Header(NamedTuple):
@@ -115,6 +131,8 @@ class _Header(NamedTuple):
     scalars: dict[str, Any]
     card: dict[str, Any]
     calibration: Calibration
+    outlying: dict[str, Any] | None
+    base_scale: list[Any] | None
 
 
 def _header(path: Path, metadata: str | None) -> _Header:
@@ -127,6 +145,8 @@ def _header(path: Path, metadata: str | None) -> _Header:
         preset = parse_preset(content["preset"], str(path))
         scalars, card = dict(content["grid"]), dict(content["card"])
         calibration = Calibration.from_json(dict(content.get("calibration", {})))
+        outlying = dict(content["outlying"]) if "outlying" in content else None
+        base_scale = list(content["base_scale"]) if "base_scale" in content else None
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{path}: metadata: field missing or wrong: {shortened(error)}") from error
     if version != FORMAT:
@@ -136,7 +156,25 @@ def _header(path: Path, metadata: str | None) -> _Header:
             f"{path}: search: trained on component search {search!r:.80}; this version has"
             f" {SEARCH_VERSION!r}: train the model again"
         )
-    return _Header(preset, scalars, card, calibration)
+    return _Header(preset, scalars, card, calibration, outlying, base_scale)
+
+
+def _set_widths(path: Path, network: SlotFlow, found: list[Any] | None) -> None:
+    """Set the flow's base to what the metadata say.
+
+    Raises:
+        InputError: not one sensible number for each of its dimensions.
+    """
+    if found is None:
+        return
+    low, high = WIDTHS
+    wanted = network.flow.features
+    if len(found) != wanted or not all(isinstance(v, float) and low <= v <= high for v in found):
+        raise InputError(
+            f"{path}: metadata: base_scale: expected {wanted} numbers of {low:g} to {high:g};"
+            f" got {found!r:.80}"
+        )
+    network.flow.base_scale.copy_(torch.tensor(found))
 
 
 class _Kind(NamedTuple):
@@ -149,18 +187,22 @@ class _Kind(NamedTuple):
         return f"{self.shape} {self.dtype}"
 
 
-def _network(path: Path, preset: Preset, found: Mapping[str, _Kind]) -> SlotFlow:
+def _network(path: Path, header: _Header, found: Mapping[str, _Kind]) -> SlotFlow:
     """Return the network of these settings once the file's tensors are seen to be its own.
 
     Raises:
         InputError: naming the setting or the tensor that does not fit.
     """
+    preset = header.preset
     _check_size(path, preset, sum(math.prod(kind.shape) for kind in found.values()))
     network = SlotFlow(preset.model, preset.prior.bins)
     wanted = {
         name: _Kind(tuple(value.shape), _DTYPES.get(value.dtype, str(value.dtype)))
         for name, value in network.state_dict().items()
     }
+    if header.outlying is not None:
+        of_score = shapes(widths(preset.model)).items()
+        wanted |= {f"{_OUTLYING}{name}": _Kind(shape, "F64") for name, shape in of_score}
     grid = {f"grid.{name}": _Kind((), "F64") for name in _GRID}
     if missing := sorted((wanted | grid).keys() - found.keys()):
         raise InputError(f"{path}: tensor {missing[0]!r} is missing")
@@ -212,3 +254,14 @@ def _grid(path: Path, arrays: Mapping[str, torch.Tensor], header: _Header) -> Re
     if grid.duration != (duration := header.preset.observation.duration):
         raise InputError(f"{path}: grid: of {grid.duration!r} s; the observation has {duration!r}")
     return grid
+
+
+def _outlying(path: Path, tensors: Mapping[str, torch.Tensor], header: _Header) -> Outlying | None:
+    """Return the score of bands against the training distribution, None where there is none."""
+    if header.outlying is None:
+        return None
+    arrays = {name.removeprefix(_OUTLYING): value.numpy() for name, value in tensors.items()}
+    try:
+        return from_json(header.outlying, arrays)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{path}: outlying: {shortened(error)}") from error

@@ -188,6 +188,10 @@ def masks(features: int, layers: int) -> list[list[int]]:
 class ConditionalFlow(nn.Module):
     """A density over R^features given a context; the standard normal before any training.
 
+    The base is a normal with the standard deviations ``base_scale`` (features,), one each: after
+    training they can be set to what fresh data have (:mod:`slotflow.widths`; our choice). They are
+    no weights: a state dict is nflows' own.
+
     Args:
         features: dimensions of the density.
         context: width of the context.
@@ -197,6 +201,8 @@ class ConditionalFlow(nn.Module):
         tail_bound: beyond +-tail_bound every layer is the identity.
         blocks: residual blocks of each conditioner, of two layers each.
     """
+
+    base_scale: Tensor
 
     def __init__(
         self,
@@ -210,6 +216,7 @@ class ConditionalFlow(nn.Module):
     ) -> None:
         super().__init__()
         self.features = features
+        self.register_buffer("base_scale", torch.ones(features), persistent=False)
 
         def conditioner(inputs: int, outputs: int) -> Conditioner:
             net = Conditioner(inputs, outputs, hidden, context, blocks)
@@ -238,16 +245,21 @@ class ConditionalFlow(nn.Module):
 
     def log_prob_projected(self, x: Tensor, projected: tuple[Tensor, ...]) -> Tensor:
         """As ``log_prob``, with the context projected beforehand."""
+        z, log_det = self.base_point(x, projected)
+        return self._log_base(z) + log_det
+
+    def base_point(self, x: Tensor, projected: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """Return the base point z of x and ln |det dz/dx|: (..., F), (...)."""
         z = at_least_float32(x)
         log_det = z.new_zeros(())
         for layer, share in zip(self._couplings(), projected, strict=True):
             z, change = layer.step(z, share)
             log_det = log_det + change
-        return _log_normal(z) + log_det
+        return z, log_det
 
     def invert(self, z: Tensor, projected: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Return x and ln q(x) for base points z (..., F): (..., F), (...)."""
-        x, log_q = z, _log_normal(z)
+        x, log_q = z, self._log_base(z)
         for layer, share in reversed(list(zip(self._couplings(), projected, strict=True))):
             x, change = layer.step(x, share, inverse=True)
             log_q = log_q - change
@@ -291,7 +303,11 @@ class ConditionalFlow(nn.Module):
         dtype = torch.promote_types(context.dtype, torch.float32)
         shape = (*context.shape[:-1], n, self.features)
         noise = torch.randn(shape, generator=generator, device=device, dtype=dtype)
-        return noise.to(context.device)
+        return noise.to(context.device) * self.base_scale
+
+    def _log_base(self, z: Tensor) -> Tensor:
+        """Log density of the base: (..., F) -> (...)."""
+        return _log_normal(z / self.base_scale) - self.base_scale.log().sum()
 
     def _couplings(self) -> list[SplineCoupling]:
         return cast(list[SplineCoupling], list(self.layers))

@@ -1,6 +1,6 @@
 """Gaps in the data, as a mask that multiplies the series: of simulations and of users' files.
 
-Planned and random gaps (:class:`slotflow.config.GapSettings`), each tapered by half a cosine on
+Planned and random gaps (:class:`slotflow.settings.GapSettings`), each tapered by half a cosine on
 both sides so that little leaks far. They are drawn from a seed, not stored: a training set
 draws those of a band again when it draws the band's noise.
 """

@@ -227,6 +227,18 @@ class SlotFlow(nn.Module):
         psi = self.psi.log_prob(v, psi_features(z, reference), context)
         return torch.stack([flow, psi], dim=-1)
 
+    def base_points(self, sources: Tensor, context: Tensor, reference: Tensor) -> Tensor:
+        """Return the points of the flow's base that the sources come from: (N, FEATURES).
+
+        Args:
+            sources: (N, 8) float64 as for :func:`slotflow.coordinates.to_local`.
+            context: (N, context).
+            reference: (N, 13) float64.
+        """
+        local = to_local(sources, reference, self.bins)
+        z = local.z.to(torch.promote_types(context.dtype, torch.float32))
+        return self.flow.base_point(z, self.flow.project(context))[0]
+
     def pair_log_prob(
         self, sources: Tensor, valid: Tensor, context: Tensor, reference: Tensor
     ) -> Tensor:

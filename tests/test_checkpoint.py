@@ -63,6 +63,26 @@ def test_a_calibration_comes_back(saved: Path, slow_grid: ResponseGrid) -> None:
     assert load_model(saved).calibration == Calibration(0.8, -0.3)
 
 
+def test_the_widths_of_the_base_come_back(saved: Path) -> None:
+    model = load_model(saved)
+    assert (model.network.flow.base_scale == 1.0).all()
+    scale = torch.linspace(0.9, 1.2, model.network.flow.features)
+    model.network.flow.base_scale.copy_(scale)
+    save_model(saved, model)
+    torch.testing.assert_close(load_model(saved).network.flow.base_scale, scale, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("found", [[1.0], [1.0] * 6 + [0.0], [1.0] * 6 + ["a"], [1.0] * 6 + [1e3]])
+def test_widths_that_are_none_are_refused(saved: Path, found: list[object]) -> None:
+    def wild(metadata: dict[str, str]) -> dict[str, str]:
+        content = json.loads(metadata["slotflow"]) | {"base_scale": found}
+        return {"slotflow": json.dumps(content)}
+
+    rewrite(saved, metadata=wild)
+    with pytest.raises(InputError, match=r"metadata: base_scale: expected 7 numbers of 0\.5 to 2"):
+        load_model(saved)
+
+
 def test_refusals(saved: Path, tmp_path: Path) -> None:
     original = saved.read_bytes()
 
