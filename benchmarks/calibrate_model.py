@@ -4,8 +4,11 @@
 
 The training set in DIR must be one that the model was not trained on (another seed). The widths of
 the flow's base (slotflow.widths) and scale and shift of the existence logits are fitted on every
-other group of bands, and the figures are those of the rest. With --write they go into the model
-file and the card beside it. The last line is one JSON object.
+other group of bands, and the figures are those of the rest. Likewise the score of a band against
+the training distribution (slotflow.outlying): mean and covariance are of every other group, the
+threshold of 1% false alarms is found from the rest; the rate that is printed is that of thresholds
+found from one half of the rest on its other half. With --write all this goes into the model file
+and the card beside it. The last line is one JSON object.
 """
 
 import json
@@ -31,6 +34,10 @@ from slotflow.checkpoint import Model, load_model, save_model
 from slotflow.cli.common import cores
 from slotflow.model import distinct_slots
 from slotflow.objective import matched_slots
+from slotflow.outlying import FALSE_ALARMS, Outlying
+from slotflow.outlying_bands import set_vectors
+from slotflow.outlying_features import KINDS
+from slotflow.outlying_fit import FEWEST, Rate, calibrated, false_alarms, fit_part
 from slotflow.store import TrainingSet
 from slotflow.tokencache import ensure_searched, open_tokens
 from slotflow.tokenstore import TokenStore
@@ -40,6 +47,7 @@ SHIPPED = Path(__file__).resolve().parent.parent / "data" / "model.safetensors"
 HEADING = "## Reliability"
 BATCH = 250
 GROUP = 64  # bands that share a pool of foreground responses: fitted or judged together
+MOST = 8000  # bands whose vectors are held in memory
 
 
 def existence(
@@ -126,6 +134,43 @@ def figures(
     }
 
 
+def outlying_score(model: Model, data: TrainingSet, most: int) -> tuple[Outlying, Rate] | None:
+    """Return the score and its measured false alarms; None where the bands are too few."""
+    vectors = set_vectors(model, data, min(most, MOST))
+    group = np.arange(len(vectors)) // GROUP
+    fitted, first, second = (
+        [one for one, chosen in zip(vectors, which, strict=True) if chosen]
+        for which in (group % 2 == 0, group % 4 == 1, group % 4 == 3)
+    )
+    if min(len(first), len(second)) < FEWEST:
+        return None
+    parts = [fit_part(name, fitted) for name in KINDS]
+    return calibrated(parts, first + second, len(fitted)), false_alarms(parts, (first, second))
+
+
+def outlying_figures(found: tuple[Outlying, Rate] | None) -> dict[str, Any] | None:
+    """Return the score's figures, None where there is none."""
+    if found is None:
+        return None
+    score, rate = found
+    return {
+        "fitted": score.fitted, "calibrated": score.calibrated, "wanted": FALSE_ALARMS,
+        "false_alarms": round(rate.share, 5), "false_alarms_error": round(rate.error, 5),
+        "judged": rate.number,
+    }  # fmt: skip
+
+
+def outlying_text(one: dict[str, Any] | None) -> str:
+    """Return a line on the score's figures."""
+    if one is None:
+        return f"score against the training distribution: none, fewer than {4 * FEWEST} bands"
+    return (
+        f"score against the training distribution: of {one['fitted']} bands, its threshold of"
+        f" {one['calibrated']} others; false alarms {one['false_alarms']:.2%} +-"
+        f" {one['false_alarms_error']:.2%} on {one['judged']} (wanted {one['wanted']:.0%})"
+    )
+
+
 def section(
     model: Model, after: dict[str, Any], before: dict[str, Any], widths: dict[str, Any]
 ) -> str:
@@ -152,6 +197,7 @@ def section(
             for one in (slot, k)
         ]
         lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", outlying_text(after["outlying"]).capitalize() + "."]
     return "\n".join(lines) + "\n"
 
 
@@ -220,11 +266,16 @@ def main(directory: Path, path: Path, write: bool, quick: bool) -> None:
         )
         for low, high, n, predicted, observed in one["reliability"]:
             click.echo(f"  {low:.1f}-{high:.1f}: {n:6.0f} slots, {predicted:.3f} -> {observed:.3f}")
+    known = Model(model.preset, model.network, model.grid, model.card, found)
+    score = outlying_score(known, data, 1000 if quick else len(data))
+    after["outlying"] = outlying_figures(score)
+    click.echo(outlying_text(after["outlying"]))
     if write and not quick:
         seeds = model.card.get("seeds", {}) | {"calibration": data.seed}
         card = model.card | {"seeds": seeds, "calibration": after | {"as_trained": before}}
         card |= {"widths": widths}
-        model = Model(model.preset, model.network, model.grid, card, found)
+        kept = None if score is None else score[0]
+        model = Model(model.preset, model.network, model.grid, card, found, kept)
         save_model(path, model)
         click.echo(f"written: {path}")
         card_path = path.with_name(f"{path.stem}_card.md")

@@ -37,13 +37,15 @@ from slotflow.bands import Tile
 from slotflow.checkpoint import Model, load_model
 from slotflow.inference import BandReader
 from slotflow.likelihood import BandLikelihood, training_sigma
+from slotflow.model import Reading
 from slotflow.noise import standard_psd
 from slotflow.refine_divergence import by_parameter
+from slotflow.refine_input import RefineBand, band_to_refine
 from slotflow.refine_moves import SourceMoves
 from slotflow.refine_sample import by_smc
 from slotflow.refine_space import BIN, COS_IOTA, DRIFT, LN_A, PHI0, PSI, Space, folded, traced
 from slotflow.refined import Refinement, RefineSettings
-from slotflow.results import PosteriorSettings
+from slotflow.results import PosteriorSettings, SourcePosterior
 from slotflow.smc import SmcSettings, run
 from slotflow.tokencache import band_sigma
 from slotflow.whitening import WhiteBand
@@ -94,6 +96,18 @@ class OneBand:
     def key(self, tile: Tile) -> tuple[int, ...]:
         """Return the band's first bin."""
         return (tile.first_bin,)
+
+
+class Keeping(BandReader):
+    """A reader that keeps the last band as a refinement takes it."""
+
+    kept: RefineBand
+
+    def _refined(
+        self, one: Any, row: int, reading: Reading, sources: tuple[SourcePosterior, ...]
+    ) -> tuple[tuple[SourcePosterior, ...], Refinement | None]:
+        self.kept = band_to_refine(one.tile.first_bin, one.white, one.found, reading, row, sources)
+        return sources, None
 
 
 def simulated(name: str, model: Model) -> Case:
@@ -204,8 +218,7 @@ def problem_of(case: Case, likelihood: BandLikelihood) -> SourceMoves:
     """Return the problem without the network."""
     width = np.array([0.3, 0.4, 0.4, 0.3])
     references = [AboutTruth(row[AboutTruth._NORMAL], width) for row in case.x]
-    observation = case.model.preset.observation
-    return SourceMoves(likelihood, observation, case.space, references, np.random.default_rng(0))
+    return SourceMoves(likelihood, case.space, references, np.random.default_rng(0))
 
 
 def long_run(case: Case, likelihood: BandLikelihood, sweeps: int) -> tuple[Float, float]:
@@ -292,8 +305,8 @@ def matched(answer: Answer, reference: Float) -> tuple[Float, Float]:
 
 def measure(case: Case, quick: bool, say: Callable[[str], None]) -> dict[str, Any]:
     """Measure one case."""
-    answered(case, RefineSettings("smc", 1, evidence=False))  # compiles
-    answer = answered(case, RefineSettings())
+    answered(case, RefineSettings("smc", 1, evidence=False, noise="white"))  # compiles
+    answer = answered(case, RefineSettings(noise="white"))
     record = answer.record
     row: dict[str, Any] = {
         "case": case.name, "seconds": answer.seconds, "found": len(answer.x),
@@ -304,7 +317,7 @@ def measure(case: Case, quick: bool, say: Callable[[str], None]) -> dict[str, An
     if len(answer.x) != len(case.x):
         say(f"{case.name}: the network reports {len(answer.x)} sources: nothing to compare")
         return row
-    plain = answered(case, RefineSettings(evidence=False), EFFECTIVE)
+    plain = answered(case, RefineSettings(evidence=False, noise="white"), EFFECTIVE)
     likelihood = target_of(case, answer.level)
     reference, ln_z = long_run(case, likelihood, 60 if quick else 150)
     refined, network = matched(answer, reference)

@@ -5,8 +5,9 @@
 Each input follows from (seed, its number), so that one can be made again: --first N --inputs 1. A
 process does the work; one that ends (a crash in HDF5, say) is started again after the input
 that did it. With --atheris the choices are those of a fuzzer that looks for new paths through the
-package (it is no dependency: install it beside). Prints one JSON line a target: inputs, how many
-were taken, seconds, peak memory, and what came out that must not.
+package (it is no dependency: install it beside). HDF5 files are read in that process, too; --apart
+reads them in one of their own, as the library does (a third of a second each). Prints one JSON line
+a target: inputs, how many were taken, seconds, peak memory, and what came out that must not.
 """
 
 import contextlib
@@ -29,6 +30,8 @@ import click
 ROOT = Path(__file__).parents[1]
 SECONDS = 5  # of the processor, for one input, from which on it hangs
 KEPT = 20  # faults that are shown
+APART = "SLOTFLOW_FUZZ_APART"
+_forever = contextlib.ExitStack()
 
 
 class HangError(Exception):
@@ -72,7 +75,11 @@ def one(target: Any, choices: Any) -> tuple[bool, str]:
 def work(name: str, first: int, stop: int, seed: int, seconds: int) -> None:
     """Read inputs and print a line for each fault, then a summary; a process of its own."""
     sys.path.insert(0, str(ROOT))
+    from tests import fuzzing_hdf5
     from tests.fuzzing import TARGETS, Random
+
+    if not os.environ.get(APART):
+        _forever.enter_context(fuzzing_hdf5.here())
 
     signal.signal(signal.SIGPROF, _hangs)
     target, taken = TARGETS[name], 0
@@ -150,8 +157,10 @@ def guided(name: str, inputs: int, seed: int) -> None:
 
     sys.path.insert(0, str(ROOT))
     with atheris.instrument_imports(include=["slotflow"]):
+        from tests import fuzzing_hdf5
         from tests.fuzzing import TARGETS, Bytes
 
+        _forever.enter_context(fuzzing_hdf5.here())
         signal.signal(signal.SIGPROF, _hangs)
         target = TARGETS[name]
         one(target, Bytes(b""))
@@ -176,16 +185,19 @@ def guided(name: str, inputs: int, seed: int) -> None:
 @click.option("--first", default=0)
 @click.option("--seed", default=1)
 @click.option("--atheris", "use_atheris", is_flag=True)
+@click.option("--apart", is_flag=True, help="Read HDF5 files in processes of their own.")
 @click.option("--seconds", default=1_000_000, help="Of the processor, for one target.")
 @click.option("--work", "worker", nargs=5, default=None, hidden=True)
 def main(
-    targets: tuple[str, ...], inputs: int, first: int, seed: int, use_atheris: bool, seconds: int,
-    worker: tuple[str, str, str, str, str] | None,
+    targets: tuple[str, ...], inputs: int, first: int, seed: int, use_atheris: bool, apart: bool,
+    seconds: int, worker: tuple[str, str, str, str, str] | None,
 ) -> None:  # fmt: skip
     """Read spoilt inputs of the targets, all where none is named."""
     if worker is not None:
         work(worker[0], *(int(part) for part in worker[1:]))
         return
+    if apart:
+        os.environ[APART] = "1"
     if use_atheris:
         guided(targets[0], inputs, seed)
         return

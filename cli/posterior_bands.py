@@ -65,6 +65,7 @@ def compute(job: Job) -> "Written":
 def _write(job: Job, run: "StoredRun", partial: Any, parts: dict[str, float]) -> "Written":
     """Write what the bands hold, as they are done."""
     from slotflow import catalogue
+    from slotflow.assumptions import outlying_notes
     from slotflow.atomic import written
     from slotflow.provenance import attributes
     from slotflow.results import Result
@@ -74,7 +75,10 @@ def _write(job: Job, run: "StoredRun", partial: Any, parts: dict[str, float]) ->
     provenance = job.provenance._replace(priors=(model.preset.prior,))
     job.folder.mkdir(parents=True, exist_ok=True)
     with written(job.samples) as temporary:
-        output = StoredOutput(temporary, run.settings.samples, model.preset.model.slots + 1)
+        output = StoredOutput(
+            temporary, run.settings.samples, model.preset.model.slots + 1,
+            scored=model.outlying is not None,
+        )  # fmt: skip
         try:
             with watched(partial) as shown:
                 for band in run.bands(shown):
@@ -83,8 +87,8 @@ def _write(job: Job, run: "StoredRun", partial: Any, parts: dict[str, float]) ->
             parts |= run.reader.seconds
             parts["writing"] = max(spent - sum(run.reader.seconds.values()), 0.0)
             whole = Result(
-                (), (), run.settings, model.preset.observation,
-                run.stored.data.observation.t0, run.notes, parts,
+                (), tuple(output.tiles), run.settings, model.preset.observation,
+                run.stored.data.observation.t0, (*run.notes, *outlying_notes(output.tiles)), parts,
             )  # fmt: skip
             meta = attributes(whole, provenance)
             output.close(meta)

@@ -175,3 +175,5 @@ def show(found: "Written", job: Job, form: str, several: bool = False) -> None:
         click.echo(line)
     click.echo(f"samples: {job.samples}")
     click.echo(f"table:   {job.table}")
+    for line in text.outlying_lines(found):
+        click.echo(line)

@@ -28,7 +28,7 @@ SHARD = 128  # bands in a file: a multiple of those that share a foreground
 
 @click.command()
 @click.option("--model", "model_file", type=click.Path(path_type=Path), default=None,
-              show_default="the model that ships", help="Model to report on.")  # fmt: skip
+              show_default="that of 1.0-2.1 mHz", help="Model to report on.")  # fmt: skip
 @click.option("--data", type=click.Path(path_type=Path), default=None, metavar="DIR",
               show_default="fresh bands", help="Held-out bands, a folder of slotflow simulate."
               " What the search finds is kept in it.")  # fmt: skip

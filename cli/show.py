@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from slotflow.catalogue import COLUMNS, Written
+from slotflow.provenance import read_outlying
 
 DEGREE = math.pi / 180.0
 HEADER = (
@@ -36,13 +37,41 @@ def table_lines(found: Written) -> list[str]:
     if not rows:
         return [f"no sources from {where} with a probability of {settings['min_probability']:g}"]
     known = "band" in found.table.colnames
-    lines = _align([(*HEADER, *TRUE_HEADER) if known else HEADER, *rows])
+    header = (*HEADER, *TRUE_HEADER) if known else HEADER
+    if any(marks := [_mark(row) for row in found.table]):
+        header = (*header, "")
+        rows = [(*row, mark) for row, mark in zip(rows, marks, strict=True)]
+    lines = _align([header, *rows])
     expected = sum(float(row["probability"]) for row in found.table)
     plural = "s" if len(rows) > 1 else ""
     return [
         *lines,
         f"{len(rows)} source{plural} from {where} (sum of probabilities {expected:.1f});"
         " medians and 90% intervals",
+    ]
+
+
+def _mark(row: Any) -> str:
+    """Return what stands behind a source whose band lies outside the training distribution."""
+    if "outlying" not in row.colnames or not float(row["outlying"]) > 1.0:
+        return ""
+    return f"outside, {float(row['outlying']):.2f}"
+
+
+def outlying_lines(found: Written) -> list[str]:
+    """Return one line on the bands outside the training distribution; none without a score."""
+    if "outlying" not in found.meta:
+        return []
+    known = read_outlying(found.meta["outlying"])
+    outside, bands = known["outside"], known["bands"]
+    expected = f"of as many simulated ones {bands / 100:.1f} would be"
+    if not outside:
+        return [f"outside the training distribution: none of {bands} bands ({expected})"]
+    worst = max(outside, key=lambda one: one["score"])
+    return [
+        f"outside the training distribution: {len(outside)} of {bands} bands ({expected}), the"
+        f" farthest from {worst['low'] * 1e3:.4f} mHz (score {worst['score']:.2f}, above 1"
+        f" outside, p {worst['p_value']:.2g})"
     ]
 
 
@@ -126,13 +155,14 @@ def _align(rows: Sequence[Sequence[str]]) -> list[str]:
 def as_json(found: Written, table_path: Path, samples_path: Path, indent: int | None = 1) -> str:
     """Return the result as one JSON object, in SI units and radians; null where not known."""
     names = [name + end for name, _, _ in COLUMNS for end in ("", "_lower", "_upper")]
-    names += ["probability", "snr"]
+    names += ["probability", "snr", *(["outlying"] if "outlying" in found.table.colnames else [])]
     if "band" in found.table.colnames:
         names += ["band", *(name for name in found.table.colnames if name.startswith("true_"))]
     content = {
         "sources": [{name: _number(row[name]) for name in names} for row in found.table],
         "settings": json.loads(found.meta["settings"]),
         "notes": notes(found),
+        "outlying": read_outlying(found.meta["outlying"]) if "outlying" in found.meta else None,
         "input_sha256": found.meta.get("input_sha256"),
         "model_sha256": found.meta.get("model_sha256"),
         "samples": str(samples_path),

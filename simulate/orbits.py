@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from slotflow.config import ObservationSettings
 from slotflow.conventions import TO_ECLIPTIC
 from slotflow.errors import InputError
-from slotflow.hdf5 import open_checked, read_dataset
+from slotflow.hdf5 import open_checked, read_attribute, read_dataset
 from slotflow.manifest import file_sha256
 from slotflow.noise import window_samples
 from slotflow.response import C, ResponseGrid
@@ -78,7 +78,7 @@ def read_orbit_file(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64
     times: NDArray[np.float64]
     positions: NDArray[np.float64]
     with open_checked(path) as file:
-        major = _major_version(path, file.attrs.get("version"))
+        major = _major_version(path, read_attribute(file, "/", "version"))
         if major == 1:
             times = read_dataset(file, "tcb/t").astype(np.float64)
             craft = [
@@ -87,7 +87,7 @@ def read_orbit_file(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64
             ]
             positions = np.stack(craft, axis=1).astype(np.float64)
         else:
-            t0, dt, size = (_number(path, name, file.attrs.get(name)) for name in _GRID)
+            t0, dt, size = (_number(path, name, read_attribute(file, "/", name)) for name in _GRID)
             if not (dt > 0 and 4 <= size <= _MAX_POINTS):
                 raise InputError(f"{path}: attributes dt, size: {dt!r}, {size!r} cannot be used")
             times = np.asarray(t0 + dt * np.arange(int(size)), dtype=np.float64)
@@ -102,15 +102,14 @@ def read_orbit_file(path: Path) -> tuple[NDArray[np.float64], NDArray[np.float64
 
 
 def _major_version(path: Path, value: Any) -> int:
-    text = value.decode() if isinstance(value, bytes) else str(value)
-    head = text.split(".")[0]
+    head = str(value).split(".")[0]
     if not (head.isascii() and head.isdigit() and int(head) >= 1):
         raise InputError(f"{path}: attribute 'version': {value!r}: not a lisaorbits file")
     return int(head)
 
 
 def _number(path: Path, name: str, value: Any) -> float:
-    if isinstance(value, int | float | np.integer | np.floating) and np.isfinite(value):
+    if isinstance(value, float) and np.isfinite(value):
         return float(value)
     raise InputError(f"{path}: attribute {name!r}: expected a number; got {value!r}")
 

@@ -14,16 +14,18 @@ from slotflow.bands import Tile
 from slotflow.checkpoint import Model
 from slotflow.errors import InputError
 from slotflow.orbitmap import ORBIT_TOLERANCE, OrbitMap, map_orbit
+from slotflow.outlying import FALSE_ALARMS
 from slotflow.readers import Observation
-from slotflow.results import Psd
+from slotflow.results import Psd, TileRecord
 
 __all__ = [
     "HasGaps", "OrbitMap", "check_level", "check_orbit", "gap_notes", "map_orbit",
-    "noise_notes",
+    "noise_notes", "outlying_notes",
 ]  # fmt: skip
 
 Float = NDArray[np.float64]
 
+_NAMED: Final = 4  # bands in a note
 LEVEL_RANGE: Final = (0.1, 10.0)  # of the model's density; a level beyond it is noted
 
 
@@ -109,3 +111,22 @@ def noise_notes(path: Path, plan: Sequence[Tile], measured: Float, psd: Psd) -> 
             " estimated from each band"
         )
     return tuple(notes)
+
+
+def outlying_notes(tiles: Sequence[TileRecord]) -> tuple[str, ...]:
+    """Return a note where bands lie outside the training distribution, naming the farthest.
+
+    Args:
+        tiles: the bands.
+    """
+    outside = sorted((t for t in tiles if t.outside), key=lambda t: -(t.outlying or 0.0))
+    if not outside:
+        return ()
+    scored = sum(tile.outlying is not None for tile in tiles)
+    named = ", ".join(f"from {t.low * 1e3:.4f} mHz {t.outlying:.2f}" for t in outside[:_NAMED])
+    more = f" and {len(outside) - _NAMED} more" if len(outside) > _NAMED else ""
+    return (
+        f"{len(outside)} of {scored} bands are outside the training distribution (score above 1,"
+        f" as {FALSE_ALARMS:.0%} of simulated bands have it: {named}{more}): the result there is"
+        " out of distribution, and its probabilities and widths are not calibrated",
+    )

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import h5py
 import numpy as np
 from astropy.io import ascii as astropy_ascii
 from astropy.table import Table
@@ -20,9 +19,10 @@ from slotflow.atomic import written
 from slotflow.catalogue_refined import add_refinement, summaries
 from slotflow.conventions import to_ldc
 from slotflow.errors import InputError
+from slotflow.hdf5 import open_checked, read_attribute
 from slotflow.parameters import AMPLITUDE, DEC, F0, FDOT, IOTA, NAMES, PARAMETERS, RA
-from slotflow.provenance import SCHEMA, Provenance, attributes, difference
-from slotflow.results import Interval, Result, SourcePosterior, TileRecord, summarise
+from slotflow.provenance import SCHEMA, Provenance, attributes, difference, read_outlying
+from slotflow.results import Interval, Result, SourcePosterior, TileRecord, summarise, tile_columns
 from slotflow.sink import check_room
 
 if TYPE_CHECKING:
@@ -89,21 +89,19 @@ def to_datatree(result: Result, provenance: Provenance) -> "xr.DataTree":
     from arviz_base import from_dict
 
     sources, draws = result.sources, result.settings.samples
+    bands = tile_columns(result.tiles)
     samples = np.stack([s.samples for s in sources], axis=1) if sources else _none(draws, 8)
     log_q = np.stack([s.log_q for s in sources], axis=1) if sources else _none(draws)
     tree = from_dict(
         {
             "posterior": {name: samples[None, ..., i] for i, name in enumerate(NAMES)},
             "sample_stats": {"log_q": log_q[None]},
-            "observed_data": {
-                name: np.array([getattr(tile, name) for tile in result.tiles])
-                for name in TileRecord._fields
-            },
+            "observed_data": bands,
         },
         coords={"source": np.arange(len(sources)), "tile": np.arange(len(result.tiles))},
         dims={
             **{name: ["source"] for name in (*NAMES, "log_q")},
-            **{name: ["tile"] for name in TileRecord._fields},
+            **{name: ["tile"] for name in bands},
         },
     )  # fmt: skip
     for parameter in PARAMETERS:
@@ -150,10 +148,29 @@ def to_table(result: Result, provenance: Provenance) -> Table:
     """
     rows = [table_row(source) for source in result.sources]
     table = table_of(np.array(rows).reshape(len(rows), len(TABLE_COLUMNS)))
+    scores = [_tile_of(source, result.tiles) for source in result.sources]
+    if any(tile.outlying is not None for tile in result.tiles):
+        add_scores(table, [None if tile is None else tile.outlying for tile in scores])
     table.meta.update(attributes(result, provenance))
     if result.refine is not None:
         table.meta["refinement"] = json.dumps(summaries(result))
     return table
+
+
+def _tile_of(source: SourcePosterior, tiles: Sequence[TileRecord]) -> TileRecord | None:
+    """Return the band that a source is from: of several from one bin on, the nearest."""
+    own = [tile for tile in tiles if tile.first_bin == source.first_bin]
+    return min(own, key=lambda tile: abs(tile.low + tile.high - 2.0 * source.f0), default=None)
+
+
+def add_scores(table: Table, scores: Sequence[float | None]) -> None:
+    """Add the column ``outlying``: the score of each source's band, NaN where there is none."""
+    table["outlying"] = np.array([np.nan if one is None else one for one in scores], np.float64)
+    table[
+        "outlying"
+    ].info.description = (
+        "of its band: above 1 outside the training distribution, its figures not calibrated"
+    )
 
 
 def table_row(source: SourcePosterior) -> list[float]:
@@ -253,7 +270,8 @@ def _check_shown(path: Path, table: Table, meta: Mapping[str, Any], columns: Seq
     Raises:
         InputError: naming the column or the entry.
     """
-    for name in columns:
+    scored = ["outlying"] if "outlying" in table.colnames else []
+    for name in [*columns, *scored]:
         if table[name].dtype.kind not in "fi" or np.ma.is_masked(table[name]):
             raise InputError(f"{path}: column {name!r}: numbers expected")
     for name, kind in (("settings", dict), ("notes", list)):
@@ -263,6 +281,10 @@ def _check_shown(path: Path, table: Table, meta: Mapping[str, Any], columns: Seq
             raise InputError(f"{path}: metadata {name!r}: missing or not JSON") from error
         if not isinstance(content, kind):
             raise InputError(f"{path}: metadata {name!r}: {content!r}; a {kind.__name__} expected")
+    try:
+        read_outlying(meta.get("outlying", '{"bands": 0, "outside": []}'))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{path}: metadata 'outlying': {error}") from error
     settings = json.loads(meta["settings"])
     for name in ("fmin", "fmax", "min_probability"):
         if not isinstance(settings.get(name), int | float):
@@ -274,8 +296,8 @@ def _check_shown(path: Path, table: Table, meta: Mapping[str, Any], columns: Seq
 def read_identity(path: Path) -> str | None:
     """Return the identity that a netCDF result carries, None where it is no such file."""
     try:
-        with h5py.File(path, "r", locking=False) as file:
-            value = file.attrs.get("identity")
-    except (OSError, RuntimeError, ValueError):
+        with open_checked(path) as file:
+            value = read_attribute(file, "/", "identity")
+    except InputError:
         return None
     return value if isinstance(value, str) else None

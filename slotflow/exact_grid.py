@@ -80,11 +80,11 @@ def kernel_at(
         ValueError: no number of samples does it.
     """
     block = int(np.ceil(frequency / _FREQUENCY_STEP))
-    n = samples_for(_Key(grid), observation.tukey, block * _FREQUENCY_STEP, most)
+    n = samples_for(GridKey(grid), observation.tukey, block * _FREQUENCY_STEP, most)
     return Kernel(resampled(grid, n, observation.tukey))
 
 
-class _Key:
+class GridKey:
     """A grid by what it is of: grids hold arrays, which have no hash."""
 
     def __init__(self, grid: ResponseGrid) -> None:
@@ -95,11 +95,11 @@ class _Key:
         return hash(self.key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self.key == other.key
+        return isinstance(other, GridKey) and self.key == other.key
 
 
 @lru_cache(maxsize=64)
-def samples_for(key: _Key, tukey: float, frequency: float, most: float) -> int:
+def samples_for(key: GridKey, tukey: float, frequency: float, most: float) -> int:
     """Return the least of SIZES whose responses mismatch the converged ones by less than that.
 
     Measured on sources all over the sky at that frequency and the middle of two bins, where the

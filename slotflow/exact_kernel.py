@@ -255,12 +255,17 @@ class Kernel:
 
     def bases(self, intrinsic: Float) -> Iterator[tuple[slice, Complex, Int]]:
         """As :meth:`basis`, a chunk of rows at a time, each in place of the one before."""
-        intrinsic, centre = self._checked(intrinsic, 4)
         work = np.empty((CHUNK, 2, 2, self.n), dtype=np.complex128)
+        for rows, centre in self._slow_bases(intrinsic, work):
+            yield rows, *self._transformed(work[: rows.stop - rows.start], centre)
+
+    def _slow_bases(self, intrinsic: Float, work: Complex) -> Iterator[tuple[slice, Float]]:
+        """Write slow responses to ``work``, a chunk at a time; yield rows and their centres."""
+        intrinsic, centre = self._checked(intrinsic, 4)
         for rows in _chunks(len(intrinsic)):
             slow = work[: rows.stop - rows.start]
             _bases(intrinsic[rows], centre[rows], *self._arguments, slow)
-            yield rows, *self._transformed(slow, centre[rows])
+            yield rows, centre[rows]
 
     def signals(self, sources: Float) -> Iterator[tuple[slice, Complex, Int]]:
         """Yield sources (N, 8) as responses (rows, 2, n) and first bins, a chunk at a time."""

@@ -1,152 +1,211 @@
-"""Reading HDF5 files that somebody else made, without trusting them.
+"""Reading HDF5 files that somebody else made, in a process of its own.
 
-A crafted or damaged HDF5 file can point at other files on this machine (external links,
-external storage, virtual data sets), declare petabytes, unpack a small chunk into a large
-one, return fill values for parts that were never written, or loop. Everything that is read
-from a user's file goes through here; each refusal is an InputError that names the file, the
-object and the value.
+Damaged bytes can crash libhdf5 or let it run for ever. So a user's file is opened in another
+process, with limits of time and memory (:mod:`slotflow.hdf5_process`), which checks what it reads
+(:mod:`slotflow.hdf5_local`) and sends it here. Everything that is read from a user's file goes
+through here; each refusal is an InputError that names the file, the object and the value, and a
+crash there is one here. Training sets, of which single rows are read again and again, are read
+once in that process and then in this one: :func:`trial`.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import islice
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from slotflow import hdf5_process
 from slotflow.errors import InputError
-from slotflow.hdf5_checks import (
-    MAX_ATTRIBUTE_BYTES,
-    MAX_BYTES,
-    check_dtype,
-    check_signature,
-    check_size,
-    check_storage,
-    reason,
-)
+from slotflow.hdf5_checks import MAX_BYTES, MAX_TABLE_BYTES, check_dtype, check_signature
+from slotflow.hdf5_process import ARRAY, BROKEN, ERROR, PART, VALUE, CrashedError, EndedError
 
-MAX_TABLE_BYTES: Final = 5 << 30  # of several columns: t, X, Y, Z of a year at 0.25 s
-SLAB_BYTES: Final = 16 << 20  # read at a time
+_MOST_TRIED: Final = 1 << 16
+
+Take = Callable[[int], list[memoryview]]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What a data set is: its shape and type."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+
+class File:
+    """An HDF5 file that is open in another process.
+
+    Attributes:
+        filename: as it was given.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open a file.
+
+        Raises:
+            InputError: not readable, not HDF5, or truncated.
+            CrashedError: opening it ended the process.
+        """
+        self.filename = str(path)
+        self._sound = False
+        folder = None
+        with suppress(OSError):
+            folder = str(Path.cwd())
+        request = {"do": "open", "path": self.filename, "folder": folder}
+        try:
+            self._process, head = hdf5_process.started(request)
+            self._sound = True
+            try:
+                self._answer(head)
+            except BaseException:
+                self._process.end()
+                raise
+        except EndedError as error:
+            raise CrashedError(f"{path}: {error}") from error
+
+    def ask(self, do: str, take: Callable[[Any], Take] | None = None, /, **values: Any) -> Any:
+        """Ask for something in the file.
+
+        Args:
+            do: a name of :data:`slotflow.hdf5_server.ANSWERS`.
+            take: makes, of what is said of an array, what gives places for its parts.
+            values: what the question is about.
+
+        Raises:
+            InputError: the refusal of the other process.
+            CrashedError: it ended.
+        """
+        try:
+            self._process.send({"do": do, **values})
+            return self._answer(self._process.frame(), take)
+        except EndedError as error:
+            self._sound = False
+            raise CrashedError(f"{self.filename}: {error}") from error
+
+    def close(self) -> None:
+        """Close the file, and keep the process for the next one unless libhdf5 complained.
+
+        Raises:
+            CrashedError: closing it ended the process.
+        """
+        try:
+            self.ask("close")
+        finally:
+            if self._sound:
+                hdf5_process.keep(self._process)
+            else:
+                self._process.end()
+
+    def abandon(self) -> None:
+        """Close the file after an error, which shall not give way to another one."""
+        with suppress(InputError):
+            self.close()
+
+    def _answer(self, head: tuple[bytes, int], take: Callable[[Any], Take] | None = None) -> Any:
+        place: Take | None = None
+        while True:
+            kind, size = head
+            if kind == PART:
+                assert place is not None
+                for view in place(size):
+                    self._process.fill(view)
+            else:
+                content = bytearray(size)
+                self._process.fill(memoryview(content))
+                value = json.loads(bytes(content))
+                if kind == VALUE:
+                    return value
+                if kind == ERROR:
+                    self._sound &= not value["complaint"]
+                    raise InputError(value["message"])
+                if kind == BROKEN:
+                    self._sound = False
+                    raise RuntimeError(value["message"])
+                assert kind == ARRAY
+                assert take is not None
+                place = take(value)
+            head = self._process.frame()
 
 
 @contextmanager
-def open_checked(path: str | Path) -> Iterator[h5py.File]:
-    """Open an HDF5 file for reading, without a lock.
+def open_checked(path: str | Path) -> Iterator[File]:
+    """Open an HDF5 file for reading, in another process.
 
     Raises:
-        InputError: missing, not a file, not readable, not HDF5, or truncated.
+        InputError: missing, not a file, not readable, not HDF5, truncated, or damaged in a way
+            that ends the process.
     """
     path = Path(path)
     check_signature(path)
+    file = File(path)
     try:
-        file = h5py.File(path, "r", locking=False)
-    except (OSError, RuntimeError, ValueError) as error:
-        if "truncated" in str(error):
-            raise InputError(f"{path}: truncated HDF5 file ({reason(error)})") from error
-        raise InputError(f"{path}: damaged HDF5 file ({reason(error)})") from error
-    with file:
         yield file
+    except BaseException:
+        file.abandon()
+        raise
+    file.close()
 
 
-def find(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset | None:
-    """Return the object called ``name``, following hard links alone; None where absent.
+def find(file: File, name: str) -> Literal["group", "dataset"] | None:
+    """Return what the object called ``name`` is, following hard links alone; None where absent.
 
     Raises:
         InputError: a component is a soft, external or user-defined link, is no group, or
             cannot be read.
     """
-    try:
-        here: Any = file["/"]
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{file.filename}: damaged root group ({reason(error)})") from error
-    parts = [part for part in name.split("/") if part]
-    for depth, part in enumerate(parts):
-        where = "/".join(parts[: depth + 1])
-        if not isinstance(here, h5py.Group):
-            raise InputError(f"{file.filename}: {where}: its parent is not a group")
-        try:
-            key = part.encode("utf-8")
-            if not here.id.links.exists(key):
-                return None
-            kind = here.id.links.get_info(key).type
-            if kind != h5py.h5l.TYPE_HARD:
-                label = {h5py.h5l.TYPE_SOFT: "a soft", h5py.h5l.TYPE_EXTERNAL: "an external"}
-                raise InputError(
-                    f"{file.filename}: {where} is {label.get(kind, 'a user-defined')} link;"
-                    " only objects stored in the file itself are read"
-                )
-            here = here[part]
-        except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{file.filename}: {where}: damaged ({reason(error)})") from error
-    if not isinstance(here, h5py.Group | h5py.Dataset):
-        raise InputError(f"{file.filename}: {name}: neither a group nor a data set")
-    return here
+    found: Literal["group", "dataset"] | None = file.ask("find", name=name)
+    return found
 
 
-def check_dataset(file: h5py.File, name: str, max_bytes: int = MAX_BYTES) -> h5py.Dataset:
-    """Return the data set called ``name`` once its layout, size, filters and type pass.
+def check_dataset(file: File, name: str, max_bytes: int = MAX_BYTES) -> Dataset:
+    """Return shape and type of a data set once its layout, size, filters and type pass.
 
     Raises:
         InputError: absent, not a data set, or refused for one of the module's reasons.
     """
-    dataset = find(file, name)
-    label = f"{file.filename}: {name}"
-    if dataset is None:
-        raise InputError(f"{label}: no such data set")
-    if not isinstance(dataset, h5py.Dataset):
-        raise InputError(f"{label}: a group where a data set is expected")
-    try:
-        check_storage(dataset, label)
-        check_dtype(dataset.dtype, label)
-        check_size(dataset, label, max_bytes)
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{label}: damaged or of a type unknown here ({reason(error)})") from error
-    return dataset
+    return _described(file, name, file.ask("check", name=name, max_bytes=max_bytes))
 
 
 def read_dataset(
-    file: h5py.File, name: str, max_bytes: int = MAX_BYTES, field: str | None = None
+    file: File, name: str, max_bytes: int = MAX_BYTES, field: str | None = None
 ) -> NDArray[Any]:
     """Read a data set (one field of it where ``field`` is given) after all the checks.
 
-    Read in slabs along the first axis, so that what is unpacked at once stays small.
-
     Raises:
-        InputError: as :func:`check_dataset`; no such field; or a slab that cannot be read
+        InputError: as :func:`check_dataset`; no such field; or a part that cannot be read
             (a checksum that does not match, a truncated chunk).
     """
-    dataset = check_dataset(file, name, max_bytes)
-    label = f"{file.filename}: {name}"
-    dtype = dataset.dtype
-    if field is not None:
-        if dtype.fields is None or field not in dtype.fields:
-            known = ", ".join(dtype.names or ()) or "none: not a compound type"
-            raise InputError(f"{label}: no field {field!r} (fields: {known})")
-        dtype = dtype.fields[field][0]
-    source = dataset if field is None else dataset.fields(field)
-    if dataset.shape == ():
-        return np.asarray(_read(source, (), label), dtype=dtype)
-    out = np.empty(dataset.shape, dtype=dtype)
-    for rows in _slabs(dataset):
-        out[rows] = _read(source, rows, label)
-    return out
+    return _whole(file, name, "dataset", max_bytes=max_bytes, field=field)
 
 
-def _slabs(dataset: h5py.Dataset) -> Iterator[slice]:
-    """Yield parts of the first axis that are small enough to be unpacked at once."""
-    row_bytes = dataset.dtype.itemsize * int(np.prod(dataset.shape[1:], dtype=np.int64))
-    rows = max(1, SLAB_BYTES // max(row_bytes, 1))
-    if dataset.chunks is not None:  # whole chunks, or each would be unpacked more than once
-        rows = max(rows // dataset.chunks[0], 1) * dataset.chunks[0]
-    for begin in range(0, dataset.shape[0], rows):
-        yield slice(begin, min(begin + rows, dataset.shape[0]))
+def read_rows(
+    file: File, name: str, rows: Sequence[int], max_bytes: int = MAX_BYTES
+) -> NDArray[Any]:
+    """Read single rows of a data set that is itself too long to be read.
+
+    Args:
+        file: from :func:`open_checked`.
+        name: the data set.
+        rows: indices along the first axis, within it.
+        max_bytes: largest declared size.
+
+    Raises:
+        InputError: as :func:`read_dataset`.
+    """
+    return _whole(file, name, "rows", rows=list(rows), max_bytes=max_bytes)
 
 
 def read_columns(
-    file: h5py.File,
+    file: File,
     name: str,
     fields: Sequence[str] | None = None,
     max_bytes: int = MAX_TABLE_BYTES,
@@ -164,116 +223,109 @@ def read_columns(
         InputError: as :func:`read_dataset`; another shape; or a column that is not floating
             point.
     """
-    dataset = check_dataset(file, name, max_bytes)
-    label = f"{file.filename}: {name}"
-    shape, known = dataset.shape, dataset.dtype.names or ()
-    for field in fields or ():
-        if field not in known:
-            have = ", ".join(known) or "none: not a compound type"
-            raise InputError(f"{label}: no field {field!r} (fields: {have})")
-        if (kind := dataset.dtype[field]).kind != "f":
-            raise InputError(f"{label}, field {field!r}: type {kind}; floating point expected")
-    if fields is None and dataset.dtype.kind != "f":
-        raise InputError(f"{label}: type {dataset.dtype}; floating point expected")
-    if fields is not None and not (len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)):
-        raise InputError(f"{label}: shape {shape}; (N,) or (N, 1) expected")
-    if fields is None and len(shape) not in (1, 2):
-        raise InputError(f"{label}: shape {shape}; (N,) or (N, columns) expected")
-    columns = len(fields) if fields is not None else (*shape, 1)[1]
-    out = np.empty((columns, shape[0]))
-    for rows in _slabs(dataset):
-        slab = _read(dataset, rows, label)
-        if fields is None:
-            out[:, rows] = slab.reshape(len(slab), columns).T
-        else:
-            for column, field in zip(out, fields, strict=True):
-                column[rows] = slab[field].reshape(-1)
+    out: NDArray[np.float64] = np.empty((0, 0))
+    at = 0
+
+    def begin(head: Any) -> Take:
+        nonlocal out
+        out = np.empty(_described(file, name, head).shape)
+        return place
+
+    def place(size: int) -> list[memoryview]:
+        nonlocal at
+        rows = size // (8 * len(out))
+        views = [memoryview(column[at : at + rows]).cast("B") for column in out]
+        at += rows
+        return views
+
+    file.ask("columns", begin, name=name, fields=fields, max_bytes=max_bytes)
     return out
 
 
-def read_rows(
-    file: h5py.File, name: str, rows: Sequence[int], max_bytes: int = MAX_BYTES
-) -> NDArray[Any]:
-    """Read single rows of a data set that is itself too long to be read.
+def _whole(file: File, name: str, do: str, **values: Any) -> NDArray[Any]:
+    """Read what the other process sends as it lies in memory."""
+    out: NDArray[Any] = np.empty(0)
+    at = 0
 
-    Args:
-        file: from :func:`open_checked`.
-        name: the data set.
-        rows: indices along the first axis, within it.
-        max_bytes: largest declared size.
+    def begin(head: Any) -> Take:
+        nonlocal out
+        found = _described(file, name, head)
+        out = np.empty(found.shape, found.dtype)
+        return place
 
-    Raises:
-        InputError: as :func:`read_dataset`.
-    """
-    dataset = check_dataset(file, name, max_bytes)
-    label = f"{file.filename}: {name}"
-    return np.stack([np.asarray(_read(dataset, int(row), label)) for row in rows])
+    def place(size: int) -> list[memoryview]:
+        nonlocal at
+        view = memoryview(out.reshape(-1).view(np.uint8))[at : at + size]
+        at += size
+        return [view]
+
+    file.ask(do, begin, name=name, **values)
+    return out
 
 
-def group_names(file: h5py.File, name: str, most: int = 64) -> tuple[str, ...]:
+def _described(file: File, name: str, words: Any) -> Dataset:
+    kind = words["dtype"]
+    dtype = np.dtype(kind)
+    check_dtype(dtype, f"{file.filename}: {name}")  # nothing but numbers comes from there
+    return Dataset(tuple(words["shape"]), dtype)
+
+
+def group_names(file: File, name: str, most: int = 64) -> tuple[str, ...]:
     """Return the names in a group, at most so many, sorted; none where there is no such group.
 
     Raises:
         InputError: the object is refused by :func:`find`, or the group cannot be listed.
     """
-    group = find(file, name)
-    if not isinstance(group, h5py.Group):
-        return ()
-    try:
-        return tuple(sorted(str(key) for key in islice(group, most)))
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{file.filename}: {name}: damaged ({reason(error)})") from error
+    return tuple(file.ask("names", name=name, most=most))
 
 
-def holds_data(file: h5py.File, name: str) -> bool:
+def holds_data(file: File, name: str) -> bool:
     """Whether there is a data set of that name in which something was written.
 
     Raises:
         InputError: the object is refused by :func:`find`.
     """
-    target = find(file, name)
-    if not isinstance(target, h5py.Dataset):
-        return False
-    try:
-        return int(target.id.get_storage_size()) > 0
-    except (OSError, RuntimeError) as error:
-        raise InputError(f"{file.filename}: {name}: damaged ({reason(error)})") from error
+    return bool(file.ask("holds", name=name))
 
 
-def _read(source: Any, selection: Any, label: str) -> Any:
-    try:
-        return source[selection]
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{label}: cannot be read: truncated or damaged ({reason(error)})"
-        ) from error
-
-
-def read_attribute(file: h5py.File, name: str, attribute: str) -> str | float | None:
+def read_attribute(file: File, name: str, attribute: str) -> str | float | None:
     """Return a scalar attribute of the object ``name`` as text or number; None where absent.
 
     Raises:
         InputError: the object is refused by :func:`find`, or the attribute is large, has
             more than one value, or is neither text nor a real number.
     """
-    target = find(file, name)
-    if target is None:
-        return None
-    label = f"{file.filename}: {name or '/'}, attribute {attribute!r}"
+    value: str | float | None = file.ask("attribute", name=name, attribute=attribute)
+    return value
+
+
+_tried: set[tuple[Any, ...]] = set()
+
+
+def trial(path: Path, names: Sequence[str], attributes: Sequence[str] = ()) -> None:
+    """Read data sets and attributes of the root once, in another process, and forget them.
+
+    For files that this process reads itself afterwards, some rows at a time: what would end this
+    process ends that one. A file is tried once, as long as it is not changed. Errors that libhdf5
+    reports are left to whoever reads.
+
+    Raises:
+        CrashedError: the file ended the process.
+    """
     try:
-        if attribute not in target.attrs:
-            return None
-        low = target.attrs.get_id(attribute)
-        size = int(np.prod(low.shape, dtype=object)) if low.shape else 1
-        text = h5py.check_string_dtype(low.dtype) is not None
-        if size != 1 or low.get_storage_size() > MAX_ATTRIBUTE_BYTES:
-            raise InputError(f"{label}: {size} values (a single one of moderate size expected)")
-        if not text and low.dtype.kind not in "fiuS":
-            raise InputError(f"{label}: type {low.dtype} is not supported (text or a real number)")
-        value = target.attrs[attribute]
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{label}: damaged ({reason(error)})") from error
-    value = np.asarray(value).reshape(-1).tolist()[0]
-    if isinstance(value, bytes):
-        return value.decode("utf-8", errors="replace")
-    return value if isinstance(value, str) else float(value)
+        found = path.stat()
+    except OSError:
+        return
+    key = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, *names)
+    if key in _tried:
+        return
+    try:
+        with open_checked(path) as file:
+            file.ask("trial", names=list(names), attributes=list(attributes))
+    except CrashedError:
+        raise
+    except InputError:  # said again, in the words of whoever reads
+        return
+    if len(_tried) >= _MOST_TRIED:
+        _tried.clear()
+    _tried.add(key)

@@ -1,4 +1,4 @@
-"""What a data set in somebody else's file must not be: the checks of :mod:`slotflow.hdf5`."""
+"""What a data set in somebody else's file must not be: checks of :mod:`slotflow.hdf5_local`."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +11,7 @@ from slotflow.errors import InputError
 #: Filters that every HDF5 build of h5py brings: deflate, shuffle, fletcher32, LZF.
 FILTERS: Final = {1: "gzip", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
 MAX_BYTES: Final = 2 << 30  # declared size of one data set
+MAX_TABLE_BYTES: Final = 5 << 30  # of several columns: t, X, Y, Z of a year at 0.25 s
 MAX_CHUNK_BYTES: Final = 256 << 20  # one chunk, unpacked
 MAX_RATIO: Final = 1100  # declared to stored size; deflate cannot exceed 1032
 MAX_ATTRIBUTE_BYTES: Final = 64 << 10

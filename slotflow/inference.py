@@ -25,6 +25,7 @@ from slotflow.components import ComponentSearch, ComponentSet
 from slotflow.errors import NonFiniteError
 from slotflow.merging import Comparison, distinct_in_band
 from slotflow.model import Reading, TokenBatch, distinct_slots
+from slotflow.outlying_bands import ReadBand, vectors
 from slotflow.parameters import FDOT_T2_PRIOR, PARAMETERS, other_image, wrap
 from slotflow.refined import Refinement, RefineSettings
 from slotflow.results import BandOutcome, BandView, PosteriorSettings, SourcePosterior, TileRecord
@@ -182,13 +183,26 @@ class BandReader:
         seen = level_a, level_e, count, float(probability.sum())
         kept, refinement = self._refined(one, row, reading, kept)
         return BandOutcome(
-            TileRecord(tile.first_bin, tile.low, tile.high, *seen),
+            TileRecord(
+                tile.first_bin, tile.low, tile.high, *seen, *self._outlying(one, row, reading)
+            ),
             self._measured(one),
             count_distribution(probability),
             tuple(s for s in kept if tile.low - margin <= s.f0 < tile.high + margin),
             self._view(one, row, reading, probability) if self.keep_bands else None,
             refinement,
         )
+
+    def _outlying(self, one: _Searched, row: int, reading: Reading) -> tuple[float, ...]:
+        """Return a band's score against the training distribution and its p value, if any."""
+        if self.model.outlying is None:
+            return ()
+        white, found = one.white, one.found
+        band = ReadBand(
+            one.tile.first_bin, white.data, found.components, found.level, white.sigma, one.tokens
+        )
+        score = self.model.outlying(vectors(self.model, band, reading, row))
+        return score.value, score.p_value
 
     def _measured(self, one: _Searched) -> Float:
         """Return the noise power that the band tells, (2,); where sources crowd, without them."""

@@ -8,6 +8,10 @@ amplitude ``sigma`` per bin; the noise is complex Gaussian, independent from bin
 
 a normalised density of the whitened data with respect to d(Re) d(Im) of each of the 2 K numbers:
 nothing is dropped, and evidences may be compared between any models of the same whitened data.
+Noise that is not white may be given by its covariance over the observation
+(:class:`slotflow.exact_modulation.Modulation`) and by a power that varies from bin to bin: data and
+signals are then divided by both, first over time, then by bin, and ln L is still the density of
+the data as they came, up to the covariance's being taken on the circle of the band's bins.
 Signals are cut at the band's edges. Gaps in the data are not: of a signal they take its share
 of power alone, by ``sigma``.
 
@@ -33,7 +37,9 @@ from slotflow.band_sums import (
 )
 from slotflow.config import ObservationSettings, PriorSettings
 from slotflow.exact_grid import MISMATCH, kernel_at
-from slotflow.noise import window_power
+from slotflow.exact_kernel import Kernel
+from slotflow.exact_modulation import ModulatedKernel, Modulation
+from slotflow.noise import model_psd, standard_psd, window_power
 from slotflow.parameters import AMPLITUDE, DEC, F0, FDOT, RA
 from slotflow.projection import JointProjection, Projection, joined
 from slotflow.response import ResponseGrid
@@ -67,11 +73,17 @@ class BandLikelihood:
         prior: the training prior.
         mismatch: of the responses to the converged ones, at most; ln L is off by that times half
             of SNR^2 or so, and 1e-6 takes a third of the time of 1e-8.
+        modulation: of the noise over the observation; None: the same at all times.
+        profile: (2, K) power of the noise by bin over ``level``; None: 1.
 
     Attributes:
+        data: (2, K) divided by the modulation and the profile, as the signals of
+            :meth:`residual`, :meth:`model` and :meth:`basis` are.
+        sigma: (2, K) what divides signals by bin, the profile counted.
         level: (2,).
         prior: :class:`slotflow.source_prior.SourcePrior`, of one source.
         log_noise: ln L without any source.
+        ln_volume: ln of the divided data's volume over that of the data as they came.
         snr_weights: by which the SNR is defined.
 
     Raises:
@@ -89,6 +101,8 @@ class BandLikelihood:
         observation: ObservationSettings,
         prior: PriorSettings,
         mismatch: float = MISMATCH,
+        modulation: Modulation | None = None,
+        profile: Float | None = None,
     ) -> None:
         self.data = np.ascontiguousarray(data, dtype=np.complex128)
         if self.data.ndim != 2 or len(self.data) != 2 or not np.isfinite(self.data).all():
@@ -101,9 +115,12 @@ class BandLikelihood:
         )
         if self.level.shape != (2,) or not (self.level > 0).all() or not (self.sigma > 0).all():
             raise ValueError("expected two positive levels and positive sigmas")
-        self.kernel = kernel_at(
+        self.plain = kernel_at(
             grid, observation, (self.first_bin + self.bins) / self.duration, mismatch
         )
+        self.kernel: Kernel = self.plain
+        self.ln_volume = 0.0
+        self._divide(modulation, profile)
         self.prior = SourcePrior(prior, first_bin, grid.duration)
         self._inverse = 1.0 / self.sigma
         # as far as the training set's own simulation looks; beyond, the density is taken as level
@@ -111,6 +128,20 @@ class BandLikelihood:
         sigma = training_sigma(observation, first_bin - reach, self.bins + 2 * reach, prior)
         self.snr_weights = SnrWeights(first_bin - reach, 1.0 / sigma**2)
         self.log_noise = float(self.log_likelihood_of(self.data[None])[0])
+
+    def _divide(self, modulation: Modulation | None, profile: Float | None) -> None:
+        """Divide data and signals by what makes the noise other than white."""
+        if modulation is not None:
+            # as the signals are: before they are whitened by bin
+            self.data = modulation.filtered(self.data * self.sigma) / self.sigma
+            self.kernel = ModulatedKernel(self.plain.grid, modulation)
+            self.ln_volume -= modulation.log_det(self.bins)
+        if profile is not None:
+            if profile.shape != self.data.shape or not (profile > 0.0).all():
+                raise ValueError("expected a positive profile of the data's shape")
+            self.data = self.data / np.sqrt(profile)
+            self.sigma = self.sigma * np.sqrt(profile)
+            self.ln_volume -= float(np.log(profile).sum())
 
     def log_likelihood(self, sources: Float, ln_level: Float | None = None) -> Float:
         """Return ln L of P particles of S sources: (P, S, 8) -> (P,).
@@ -130,7 +161,8 @@ class BandLikelihood:
 
     def _log_density(self, power: Float, ln_level: Float | None) -> Float:
         level = self.level * (1.0 if ln_level is None else np.exp(ln_level))
-        return -np.asarray((power / level + self.bins * np.log(np.pi * level)).sum(axis=-1))
+        terms = power / level + self.bins * np.log(np.pi * level)
+        return np.asarray(self.ln_volume - terms.sum(axis=-1))
 
     def log_likelihood_with(
         self, residual: Complex, sources: Float, ln_level: Float | None = None
@@ -163,7 +195,10 @@ class BandLikelihood:
         snr2 = np.empty(particles * number)
         for rows, signals, first in self.kernel.signals(sources.reshape(-1, 8)):
             subtract(signals, first, owner[rows], self.first_bin, self._inverse, residual)
-            squared_snr(signals, first, *self.snr_weights, snr2[rows])
+            if self.kernel is self.plain:
+                squared_snr(signals, first, *self.snr_weights, snr2[rows])
+        if self.kernel is not self.plain:
+            return residual, self.snr(sources) ** 2
         return residual, snr2.reshape(particles, number)
 
     def basis(self, intrinsic: Float) -> Complex:
@@ -194,16 +229,15 @@ class BandLikelihood:
         powers(residual, power)
         number = len(intrinsic)
         product = np.empty((number, 2), dtype=np.complex128)
-        gram, snr_gram = np.empty((2, number, 2, 2), dtype=np.complex128)
+        gram = np.empty((number, 2, 2), dtype=np.complex128)
         for rows, bases, first in self.kernel.bases(intrinsic):
             project(
                 bases, first, self.first_bin, self._inverse,
                 residual[rows] if len(residual) > 1 else residual,
                 weight[rows] if len(weight) > 1 else weight, product[rows], gram[rows],
             )  # fmt: skip
-            snr_grams(bases, first, *self.snr_weights, snr_gram[rows])
         total = np.broadcast_to((power * weight).sum(axis=1), number).copy()
-        return Projection(total, product, gram, snr_gram)
+        return Projection(total, product, gram, self.snr_gram(intrinsic))
 
     def project_joint(self, intrinsic: Float, ln_level: Float | None = None) -> JointProjection:
         """Project the band on all sources of each particle together: (P, S, 4).
@@ -213,14 +247,9 @@ class BandLikelihood:
         """
         particles, number, _ = intrinsic.shape
         flat = intrinsic.reshape(-1, 4)
-        bases = np.empty((len(flat), 2, 2, self.bins), dtype=np.complex128)
-        snr_gram = np.empty((len(flat), 2, 2), dtype=np.complex128)
-        for rows, some, first in self.kernel.bases(flat):
-            place(some, first, self.first_bin, self._inverse, bases[rows])
-            snr_grams(some, first, *self.snr_weights, snr_gram[rows])
         return self.join(
-            bases.reshape(particles, number, 2, 2, self.bins),
-            snr_gram.reshape(particles, number, 2, 2), ln_level,
+            self.basis(flat).reshape(particles, number, 2, 2, self.bins),
+            self.snr_gram(flat).reshape(particles, number, 2, 2), ln_level,
         )  # fmt: skip
 
     def join(
@@ -246,15 +275,37 @@ class BandLikelihood:
         Over all bins of the response, inside the band or not, and the model's own density.
         """
         out = np.empty((len(intrinsic), 2, 2), dtype=np.complex128)
-        for rows, bases, first in self.kernel.bases(intrinsic):
+        for rows, bases, first in self.plain.bases(intrinsic):
             snr_grams(bases, first, *self.snr_weights, out[rows])
         return out
+
+    def spectra(self, intrinsic: Float) -> tuple[Complex, NDArray[np.int64], Complex]:
+        """Return responses (N, 2, 2, n), their first bins (N,), and :meth:`snr_gram`.
+
+        The first divided by the modulation, not by ``sigma``. Where there is a modulation, the
+        SNR's noise is that at each carrier: it differs by some 1e-4 over a response.
+        """
+        number, n = len(intrinsic), self.kernel.n
+        out = np.empty((number, 2, 2, n), dtype=np.complex128)
+        start = np.empty(number, dtype=np.int64)
+        gram = np.empty((number, 2, 2), dtype=np.complex128)
+        if isinstance(self.kernel, ModulatedKernel):
+            base, values = self.snr_weights
+            for rows, bases, first, grams in self.kernel.bases_and_grams(intrinsic):
+                out[rows], start[rows] = bases, first
+                at = np.clip(first + n // 2 - base, 0, values.shape[1] - 1)
+                gram[rows] = np.einsum("ncij,cn->nij", grams, values[:, at])
+            return out, start, gram
+        for rows, bases, first in self.kernel.bases(intrinsic):
+            out[rows], start[rows] = bases, first
+            snr_grams(bases, first, *self.snr_weights, gram[rows])
+        return out, start, gram
 
     def snr(self, sources: Float) -> Float:
         """Return the optimal SNR of each source as training defines it: (..., 8) -> (...)."""
         flat = sources.reshape(-1, 8)
         snr2 = np.empty(len(flat))
-        for rows, signals, first in self.kernel.signals(flat):
+        for rows, signals, first in self.plain.signals(flat):
             squared_snr(signals, first, *self.snr_weights, snr2[rows])
         return np.sqrt(snr2).reshape(sources.shape[:-1])
 
@@ -316,3 +367,16 @@ def training_sigma(
     frequency = np.maximum(first_bin + np.arange(bins), 1) / observation.duration
     scale = 0.5 * observation.duration * window_power(observation.tukey)
     return np.asarray(np.sqrt(snr_density(frequency, observation, prior) * scale))
+
+
+def instrument_sigma(frequency: Float, observation: ObservationSettings) -> Float:
+    """Return the instrument's share of the noise per bin, as :func:`training_sigma`: (2, n).
+
+    Args:
+        frequency: (n,) positive frequencies, Hz.
+        observation: of the model.
+    """
+    model = model_psd(frequency, observation)
+    density = standard_psd(frequency, observation) * (model.instrument / model.total)
+    scale = 0.5 * observation.duration * window_power(observation.tukey)
+    return np.asarray(np.sqrt(density[:2] * scale))

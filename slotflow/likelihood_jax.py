@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from slotflow.exact_modulation import ModulatedKernel
 from slotflow.likelihood import LEVEL_SIGMA, BandLikelihood
 from slotflow.parameters import F0
 from slotflow.response import C
@@ -50,6 +51,8 @@ class BandJax:
         sign = np.where(np.arange(n) % 2, -1.0, 1.0)  # the carrier to bin n / 2
         self._window = grid.window * sign * (0.5 * grid.duration / n)
         self._star = 2.0 * np.pi * grid.arm_length / C
+        kernel = band.kernel
+        self._matrix = kernel.matrix if isinstance(kernel, ModulatedKernel) else None
 
     def log_likelihood(self, sources: Any, ln_level: Any = None) -> Any:
         """Return ln L of sources (S, 8), a scalar; ``ln_level`` (2,) over the band's level.
@@ -83,7 +86,8 @@ class BandJax:
         residual = band.data - signals.sum(axis=0)
         prior = prior + jax.vmap(self._log_density)(sources, snr).sum()
         power = (residual.real**2 + residual.imag**2).sum(axis=1)
-        return prior, -(power / level + band.bins * jnp.log(jnp.pi * level)).sum()
+        terms = power / level + band.bins * jnp.log(jnp.pi * level)
+        return prior, band.ln_volume - terms.sum()
 
     def signal(self, source: Any) -> tuple[Any, Any]:
         """Return a source's (8,) whitened signal in the band (2, K), and its SNR."""
@@ -91,7 +95,11 @@ class BandJax:
 
         band = self.band
         centre = jnp.rint(source[F0] * band.duration)
-        spectrum = jnp.fft.fft(self._slow(source, centre), axis=-1)
+        slow = self._slow(source, centre)
+        plain = jnp.fft.fft(slow, axis=-1)
+        spectrum = plain
+        if self._matrix is not None:
+            spectrum = jnp.fft.fft(jnp.einsum("tij,jt->it", self._matrix, slow), axis=-1)
         first = centre.astype(jnp.int64) - self._n // 2
         at = jnp.arange(band.bins) + (band.first_bin - first)
         inside = (at >= 0) & (at < self._n)
@@ -99,7 +107,7 @@ class BandJax:
         inverse2 = jnp.asarray(band.snr_weights.values)
         place = first - band.snr_weights.first + jnp.arange(self._n)
         weight = inverse2[:, jnp.clip(place, 0, inverse2.shape[1] - 1)]
-        snr = jnp.sqrt(2.0 * ((spectrum.real**2 + spectrum.imag**2) * weight).sum())
+        snr = jnp.sqrt(2.0 * ((plain.real**2 + plain.imag**2) * weight).sum())
         return cut / band.sigma, snr
 
     def _slow(self, source: Any, centre: Any) -> Any:

@@ -3,13 +3,13 @@
 Search and network make of a band a few kinds of vectors (:mod:`slotflow.outlying_features`). For
 each kind, simulations that the model was not trained on give the mean, which may depend on the
 band's frequency, and a covariance; a band's distance is the largest Mahalanobis distance of its
-vectors of that kind. How rare that is, other such simulations tell: the logarithm of the distance is
-taken to fall off exponentially, as between its 90% and its 99% quantile. The score is -log10 of the
-smallest of these probabilities over the threshold that one in a hundred of the simulated bands
-exceeds: above 1 a band is outside.
+vectors of that kind. How rare that is, other such simulations tell: the logarithm of the distance
+is taken to fall off exponentially, as between its 90% and its 99% quantile. The score is -log10 of
+the smallest of these probabilities over the threshold that one in a hundred of the simulated bands
+exceeds: above 1 a band is outside. :mod:`slotflow.outlying_fit` finds all this.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -21,12 +21,9 @@ from slotflow.outlying_features import CONDITIONS, KINDS, VERSION, BandVectors
 Float = NDArray[np.float64]
 
 FALSE_ALARMS: Final = 0.01  # share of the simulated bands that are flagged
-FEWEST: Final = 200  # bands that a threshold is found from
-_QUANTILES: Final = (0.9, 0.99)  # of a kind's distances, that tell how they fall off
-_LEAST_SPREAD: Final = 1e-3
-_LEAST_SCALE: Final = 1e-3  # of a feature: what never varies in simulations is still compared
-#: Probabilities of a larger score at which the scores of simulations are kept.
-_LEVELS: Final = (0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.003, 0.002, 0.001)
+_NEAREST: Final = 1e-12  # squared distances beyond which none are told apart
+_FARTHEST: Final = 1e200
+_LEAST: Final = 1e-9  # of a spread and a threshold
 
 
 class Score(NamedTuple):
@@ -85,8 +82,11 @@ class Part:
         vectors = band.vectors[self.name]
         if not len(vectors):
             return -np.inf
-        largest = float(self.distances(vectors, band.conditions).max())
-        return float(np.log(max(largest, 1e-12) / vectors.shape[1]))
+        with np.errstate(over="ignore", invalid="ignore"):
+            largest = float(self.distances(vectors, band.conditions).max())
+        if not largest < _FARTHEST:  # nor is NaN
+            largest = _FARTHEST
+        return float(np.log(max(largest, _NEAREST) / vectors.shape[1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +122,7 @@ class Outlying:
             raise ValueError(f"expected centre and spread of {number[0]} parts")
         if not (np.isfinite(self.centre).all() and np.isfinite(self.spread).all()):
             raise ValueError("centre and spread: numbers that are not finite")
-        if not ((self.spread > 0.0).all() and 0.0 < self.threshold < np.inf):
+        if not ((self.spread > _LEAST).all() and _LEAST < self.threshold < np.inf):
             raise ValueError("expected a spread and a threshold above 0")
         if self.levels.ndim != 1 or self.levels.shape != self.values.shape or not self.levels.size:
             raise ValueError("expected as many levels as values")
@@ -149,13 +149,12 @@ class Outlying:
     def p_value(self, value: float) -> float:
         """Return the share of simulated bands whose score is larger.
 
-        Beyond the largest that is kept, the logarithm goes on falling as before, down to one over
+        That of the nearer half is not told apart: they all have the first of the levels. Beyond
+        the largest score that is kept, the logarithm goes on falling as before, down to one over
         the number of bands.
         """
         x, y = self.values, np.log(self.levels)
         p = float(np.interp(value, x, y))
-        if value < x[0]:
-            return 1.0 if len(x) < 2 else float(self.levels[0])
         if value > x[-1] and len(x) > 1 and x[-1] > x[-2]:
             p = float(y[-1] + (value - x[-1]) * (y[-1] - y[-2]) / (x[-1] - x[-2]))
         return float(max(np.exp(p), 1.0 / (self.calibrated + 1.0)))
@@ -193,12 +192,13 @@ def from_json(content: Mapping[str, Any], arrays: Mapping[str, Float]) -> Outlyi
         raise ValueError(f"version {content['version']!r:.80} of the score; {VERSION!r} is known")
     if content["parts"] != list(KINDS):
         raise ValueError(f"parts {content['parts']!r:.80}; {list(KINDS)} expected")
-    parts = tuple(
-        Part(name, arrays[f"{name}.slope"], arrays[f"{name}.whiten"]) for name in KINDS
+    parts = tuple(Part(name, arrays[f"{name}.slope"], arrays[f"{name}.whiten"]) for name in KINDS)
+    centre, spread, levels, values = (
+        np.array(content[name], np.float64) for name in ("centre", "spread", "levels", "values")
     )
-    rows = {n: np.array(content[n], np.float64) for n in ("centre", "spread", "levels", "values")}
-    numbers = {name: int(content[name]) for name in ("fitted", "calibrated")}
-    return Outlying(parts, threshold=float(content["threshold"]), **rows, **numbers)
+    threshold, fitted = float(content["threshold"]), int(content["fitted"])
+    calibrated = int(content["calibrated"])
+    return Outlying(parts, centre, spread, threshold, levels, values, fitted, calibrated)
 
 
 def shapes(widths: Mapping[str, int]) -> dict[str, tuple[int, int]]:
@@ -207,113 +207,3 @@ def shapes(widths: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     for name, width in widths.items():
         found |= {f"{name}.slope": (CONDITIONS, width), f"{name}.whiten": (width, width)}
     return found
-
-
-def shrunk_correlation(x: Float) -> Float:
-    """Return the correlation of standardised rows, drawn towards none: (n, F) -> (F, F).
-
-    By how much is what Ledoit & Wolf (2004, J. Multivar. Anal. 88, 365) find best from the rows.
-    """
-    n, width = x.shape
-    sample = x.T @ x / n
-    away = float(((sample - np.eye(width)) ** 2).sum())
-    noise = float((((x**2).sum(axis=1)) ** 2).sum() / n - (sample**2).sum()) / n
-    share = min(max(noise / away, 0.0), 1.0) if away > 0.0 else 1.0
-    return np.asarray((1.0 - share) * sample + share * np.eye(width))
-
-
-def fit_part(name: str, bands: Sequence[BandVectors]) -> Part:
-    """Return mean and covariance of one kind of vectors.
-
-    Raises:
-        ValueError: fewer than two vectors.
-    """
-    x = np.concatenate([band.vectors[name] for band in bands])
-    rows = [np.tile(band.conditions, (len(band.vectors[name]), 1)) for band in bands]
-    if len(x) < 2:
-        raise ValueError(f"{name}: {len(x)} vectors in {len(bands)} bands: too few")
-    conditions = np.concatenate(rows)
-    slope = np.linalg.lstsq(conditions, x, rcond=None)[0]
-    away = x - conditions @ slope
-    scale = np.maximum(np.sqrt(np.mean(away**2, axis=0)), _LEAST_SCALE)
-    root = np.linalg.cholesky(np.linalg.inv(shrunk_correlation(away / scale)))
-    return Part(name, slope, np.asarray(root.T / scale))
-
-
-def calibrated(
-    parts: Sequence[Part], bands: Sequence[BandVectors], fitted: int, rate: float = FALSE_ALARMS
-) -> Outlying:
-    """Return the score that a share ``rate`` of such bands exceeds.
-
-    The threshold is the k-th largest of n, k the whole part of ``rate (n + 1)``: a further band is
-    above it with a probability of k / (n + 1), whatever the distribution.
-
-    Args:
-        parts: of other bands.
-        bands: n simulations.
-        fitted: number of bands that the parts are of.
-        rate: of false alarms.
-
-    Raises:
-        ValueError: too few bands.
-    """
-    n = len(bands)
-    order = int(rate * (n + 1))
-    if n < FEWEST or order < 1:
-        raise ValueError(f"{n} bands are too few for {rate:.2%} false alarms")
-    far = np.array([[part.farthest(band) for part in parts] for band in bands])
-    seen = [column[np.isfinite(column)] for column in far.T]
-    centre, upper = np.array([np.quantile(column, _QUANTILES) for column in seen]).T
-    spread = np.maximum(upper - centre, _LEAST_SPREAD)
-    largest = np.sort(np.max(1.0 + (far - centre) / spread, axis=1))[::-1]
-    threshold = float(largest[order - 1])
-    levels = np.array([level for level in _LEVELS if int(level * (n + 1)) >= 1])
-    values = np.array([largest[int(level * (n + 1)) - 1] for level in levels]) / threshold
-    return Outlying(tuple(parts), centre, spread, threshold, levels, values, fitted, n)
-
-
-def fit_outlying(bands: Sequence[BandVectors], others: Sequence[BandVectors]) -> Outlying:
-    """Return the score of held-out simulations.
-
-    Args:
-        bands: that mean and covariance are of.
-        others: that the threshold is of.
-
-    Raises:
-        ValueError: too few of them.
-    """
-    return calibrated([fit_part(name, bands) for name in KINDS], others, len(bands))
-
-
-class Rate(NamedTuple):
-    """``hits`` of ``number`` bands that were flagged."""
-
-    hits: int
-    number: int
-
-    @property
-    def share(self) -> float:
-        """Their share."""
-        return self.hits / self.number
-
-    @property
-    def error(self) -> float:
-        """Its standard error, binomial; that of one hit where there is none."""
-        p = max(self.hits, 1) / self.number
-        return float(np.sqrt(p * (1.0 - p) / self.number))
-
-
-def false_alarms(
-    parts: Sequence[Part], halves: Iterable[Sequence[BandVectors]], rate: float = FALSE_ALARMS
-) -> Rate:
-    """Return how many bands are flagged by thresholds found from the others of two halves.
-
-    Raises:
-        ValueError: too few bands.
-    """
-    one, other = (list(half) for half in halves)
-    hits = 0
-    for known, fresh in ((one, other), (other, one)):
-        score = calibrated(parts, known, 1, rate)
-        hits += sum(score(band).outside for band in fresh)
-    return Rate(hits, len(one) + len(other))

@@ -88,9 +88,11 @@ def set_vectors(
     found: list[BandVectors] = []
     with open_tokens(data, settings, 1) as tokens:
         for shard, (start, stop) in enumerate(data.shard_ranges()):
+            if start >= number:
+                break
             kept = read_components(cache_path(data, shard, settings, 0), stop - start,
                                    settings.max_components)  # fmt: skip
-            if kept is None and start < number:
+            if kept is None:
                 raise InputError(
                     f"{data.directory}: components of {data.manifest.shards[shard].name} are"
                     " missing or damaged: search again"

@@ -2,11 +2,11 @@
 
 Of the noise: ``level``, of A and E; of what clear components leave of the band, ``tilt`` and
 ``shape``, its power along frequency, and ``time``, along the observation (a fit to many faint
-components takes an excess of noise with it, so these are left in); ``peaks``, the largest values of
-what all components leave, and the band's ends. Of what was found: ``number``, how many components there are and how many of them the slots
-take for sources; ``loudness``; ``components``, the tokens that the network reads, one each;
-``slots``, the context of each slot that is likely to hold a source. Nothing depends on the
-components' order.
+components takes an excess of noise with it, so these are left in); ``peaks``, the largest values
+of what all components leave, and the band's ends. Of what was found: ``number``, how many
+components there are; ``claims``, how many of them the slots take for sources; ``loudness``;
+``components``, the tokens that the network reads, one each; ``slots``, the context of each slot
+that is likely to hold a source. Nothing depends on the components' order.
 """
 
 from typing import Final, NamedTuple
@@ -25,7 +25,8 @@ Bool = NDArray[np.bool_]
 #: Part of every score that is kept: change it with what the vectors are.
 VERSION: Final = 1
 KINDS: Final = (
-    "level", "tilt", "shape", "time", "peaks", "number", "loudness", "components", "slots",
+    "level", "tilt", "shape", "time", "peaks", "number", "claims", "loudness", "components",
+    "slots",
 )  # fmt: skip
 KNOTS: Final = 5  # of the frequencies between which a mean is interpolated
 CONDITIONS: Final = KNOTS + 1
@@ -34,8 +35,8 @@ ENDS: Final = 16  # part of the band at either end, where sources beyond it are 
 END_BINS: Final = 6  # whose power is told by itself
 CLEAR: Final = 60.0  # 2F of a component that is no noise
 LIKELY: Final = 0.5  # probability above which a slot's context is looked at
-_WIDTHS: Final = {"level": 2, "tilt": 2, "shape": PIECES, "time": PIECES, "peaks": 5, "number": 6,
-                  "loudness": 2, "components": TOKEN_WIDTH}  # fmt: skip
+_WIDTHS: Final = {"level": 2, "tilt": 2, "shape": PIECES, "time": PIECES, "peaks": 5, "number": 3,
+                  "claims": 3, "loudness": 2, "components": TOKEN_WIDTH}  # fmt: skip
 _TINY: Final = 1e-12
 _X: Final = np.linspace(-1.0, 1.0, PIECES)
 _MODES: Final = np.stack([_X, _X**2 - np.mean(_X**2)], axis=-1)  # a straight rise, and a bend
@@ -180,12 +181,13 @@ def content_vectors(
     inside = (components["bin"] >= window[0]) & (components["bin"] <= window[1])
     stands = scipy.special.expit(slots.component)
     held = slots.probability.sum()
-    number = (
-        len(components), (height > CLEAR).sum(), (height[inside] > CLEAR).sum(), held,
-        stands[inside].sum() - held, stands[~inside].sum(),
-    )  # fmt: skip
+    number = len(components), (height > CLEAR).sum(), (height[inside] > CLEAR).sum()
+    claims = held, stands[inside].sum() - held, stands[~inside].sum()
     loudness = _log([max(height.max(initial=1.0), 1.0), 1.0 + height.sum()])
-    return {"number": np.array(number, dtype=np.float64), "loudness": loudness}
+    return {
+        "number": np.array(number, dtype=np.float64), "claims": np.array(claims, dtype=np.float64),
+        "loudness": loudness,
+    }  # fmt: skip
 
 
 def band_vectors(

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from slotflow.assumptions import gap_notes, map_orbit, noise_notes
+from slotflow.assumptions import gap_notes, map_orbit, noise_notes, outlying_notes
 from slotflow.bands import Tile, spectrum, tiles, trained_range
 from slotflow.checkpoint import Model
 from slotflow.conventions import rotate_sky
@@ -131,9 +131,10 @@ def posterior(
     sources = _turned(_merged(plan, outcomes, settings, model.grid), orbit.rotation)
     measured = np.array([outcome.measured for outcome in outcomes])
     refinements = _turned_back(outcomes, orbit.rotation)
+    records = tuple(outcome.record for outcome in outcomes)
     return Result(
         sources=sources,
-        tiles=tuple(outcome.record for outcome in outcomes),
+        tiles=records,
         settings=settings,
         observation=preset.observation,
         t0=observation.t0,
@@ -141,7 +142,7 @@ def posterior(
             *orbit.notes, *transformed.notes, *gap_notes(transformed, model),
             *whitening_notes(settings.psd),
             *noise_notes(observation.path, plan, measured, settings.psd),
-            *refinement_notes(refinements),
+            *outlying_notes(records), *refinement_notes(refinements),
         ),
         seconds={
             "transform": read_from - started,

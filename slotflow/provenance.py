@@ -3,7 +3,7 @@
 import importlib.metadata
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -12,7 +12,7 @@ from slotflow import __version__
 from slotflow.config import PriorSettings
 from slotflow.errors import OutputExistsError
 from slotflow.manifest import file_sha256
-from slotflow.results import PSD_NAMES, Result
+from slotflow.results import PSD_NAMES, Result, TileRecord
 
 SCHEMA: Final = 1
 PACKAGES: Final = ("arviz-base", "astropy", "h5py", "numpy", "pandas", "torch", "xarray")
@@ -76,6 +76,7 @@ def attributes(
     """
     versions = {"slotflow": __version__}
     versions |= {name: importlib.metadata.version(name) for name in PACKAGES}
+    scored = any(tile.outlying is not None for tile in result.tiles)
     return {
         "schema": SCHEMA,
         "software": "slotflow",
@@ -93,7 +94,45 @@ def attributes(
         "seconds": json.dumps({name: round(value, 3) for name, value in result.seconds.items()}),
         "notes": json.dumps(result.notes),
         "conventions": conventions,
+        **({"outlying": json.dumps(outlying_summary(result.tiles))} if scored else {}),
     }
+
+
+def outlying_summary(tiles: Sequence[TileRecord]) -> dict[str, Any]:
+    """Return how many bands have a score against the training distribution, and those outside it.
+
+    ``outside`` has for each of these its ``first_bin``, ``low`` and ``high`` (Hz), ``score`` and
+    ``p_value``.
+    """
+    outside = [
+        {
+            "first_bin": tile.first_bin, "low": tile.low, "high": tile.high,
+            "score": round(tile.outlying or 0.0, 4), "p_value": round(tile.outlying_p or 0.0, 6),
+        }
+        for tile in tiles
+        if tile.outside
+    ]  # fmt: skip
+    return {"bands": sum(tile.outlying is not None for tile in tiles), "outside": outside}
+
+
+def read_outlying(text: str) -> dict[str, Any]:
+    """Return what :func:`outlying_summary` gave, from the JSON in a file.
+
+    Raises:
+        ValueError: it is no such text.
+    """
+    try:
+        content = json.loads(text)
+        outside = [
+            {name: float(one[name]) for name in ("first_bin", "low", "high", "score", "p_value")}
+            for one in content["outside"]
+        ]
+        bands = int(content["bands"])
+    except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"not a summary of bands: {error!r:.80}") from error
+    if not all(math.isfinite(value) for one in outside for value in one.values()):
+        raise ValueError("numbers that are not finite")
+    return {"bands": bands, "outside": outside}
 
 
 def difference(found: str, wanted: str) -> str:

@@ -12,12 +12,19 @@ import math
 from pathlib import Path
 from typing import Final
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from slotflow.errors import InputError
-from slotflow.hdf5 import check_dataset, find, group_names, holds_data, read_columns, read_dataset
+from slotflow.hdf5 import (
+    File,
+    check_dataset,
+    find,
+    group_names,
+    holds_data,
+    read_columns,
+    read_dataset,
+)
 from slotflow.read_checks import CHANNELS, Series, check_length, time_step
 
 Float = NDArray[np.float64]
@@ -31,19 +38,19 @@ _SPRITZ: Final = ("clean/tdi", "noisefree/tdi", "gal/tdi", "sky/tdi")
 _SECOND: Final = ("X2", "Y2", "Z2")
 
 
-def ldc_layout(file: h5py.File) -> str:
+def ldc_layout(file: File) -> str:
     """Return ``"spritz"`` where the series that Spritz has beside ``obs/tdi`` are there."""
     return "spritz" if any(_stands(file, name) for name in _SPRITZ) else "sangria"
 
 
-def _stands(file: h5py.File, name: str) -> bool:
+def _stands(file: File, name: str) -> bool:
     try:
         return holds_data(file, name)
     except InputError:  # a link, say: it is not read
         return False
 
 
-def read_ldc(file: h5py.File) -> Series:
+def read_ldc(file: File) -> Series:
     """Read ``obs/tdi`` of Sangria or Spritz.
 
     Raises:
@@ -74,7 +81,7 @@ def read_ldc(file: h5py.File) -> Series:
     )
 
 
-def read_radler(file: h5py.File) -> Series:
+def read_radler(file: File) -> Series:
     """Read ``H5LISA/PreProcess/TDIdata`` of Radler.
 
     Raises:
@@ -117,12 +124,12 @@ def _check_first_column(label: str, columns: Float) -> None:
         )
 
 
-def _check_cadence(file: h5py.File, dt: float) -> None:
+def _check_cadence(file: File, dt: float) -> None:
     """Refuse a file whose scalar ``Cadence`` contradicts its times."""
     groups = [f"{RADLER_SOURCES}/{name}" for name in group_names(file, RADLER_SOURCES)]
     for group in ("H5LISA/PreProcess", "H5LISA", RADLER_SOURCES, *groups):
         name = f"{group}/Cadence"
-        if not isinstance(find(file, group), h5py.Group) or not holds_data(file, name):
+        if find(file, group) != "group" or not holds_data(file, name):
             continue
         values = read_dataset(file, name, 4096)
         if values.size != 1 or values.dtype.kind not in "fiu":

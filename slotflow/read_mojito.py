@@ -11,12 +11,12 @@ import re
 from pathlib import Path
 from typing import Final
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from slotflow.errors import InputError
 from slotflow.hdf5 import (
+    File,
     check_dataset,
     find,
     group_names,
@@ -40,7 +40,7 @@ ORBIT_POINTS: Final = 512  # of a track, at most
 _FIRST: Final = re.compile(r"[XYZAET](1|15|1\.5|1_5)?")
 
 
-def read_mojito(file: h5py.File) -> Series:
+def read_mojito(file: File) -> Series:
     """Read ``tdis`` of Mojito L1 as fractional frequency.
 
     Raises:
@@ -80,10 +80,10 @@ def read_mojito(file: h5py.File) -> Series:
     )
 
 
-def _channels(file: h5py.File) -> tuple[str, ...]:
+def _channels(file: File) -> tuple[str, ...]:
     """Return the names of the three channels to read."""
     label = f"{file.filename}: {GROUP}"
-    if not isinstance(find(file, GROUP), h5py.Group):
+    if find(file, GROUP) != "group":
         raise InputError(f"{label} (a group with X2, Y2, Z2; Mojito L1) is absent")
     names = group_names(file, GROUP)
     if not names:
@@ -106,7 +106,7 @@ def _channels(file: h5py.File) -> tuple[str, ...]:
     )
 
 
-def _laser_frequency(file: h5py.File, channels: tuple[str, ...]) -> float:
+def _laser_frequency(file: File, channels: tuple[str, ...]) -> float:
     value = read_attribute(file, "/", "laser_frequency")
     if value is None:
         raise InputError(
@@ -122,7 +122,7 @@ def _laser_frequency(file: h5py.File, channels: tuple[str, ...]) -> float:
     return value
 
 
-def _sampling(file: h5py.File, name: str = SAMPLING) -> tuple[float, float, int]:
+def _sampling(file: File, name: str = SAMPLING) -> tuple[float, float, int]:
     """Return t0 (s), dt (s) and the number of samples of a sampling group."""
     values = []
     for attribute in ("t0", "dt", "size"):
@@ -143,7 +143,7 @@ def _sampling(file: h5py.File, name: str = SAMPLING) -> tuple[float, float, int]
     return t0, dt, int(size)
 
 
-def _flags(file: h5py.File, size: int) -> NDArray[np.bool_] | None:
+def _flags(file: File, size: int) -> NDArray[np.bool_] | None:
     """Return which samples are flagged, None where none is."""
     if not holds_data(file, FLAGS):
         return None
@@ -157,7 +157,7 @@ def _flags(file: h5py.File, size: int) -> NDArray[np.bool_] | None:
     return flagged if flagged.any() else None
 
 
-def _track(file: h5py.File) -> OrbitTrack | None:
+def _track(file: File) -> OrbitTrack | None:
     """Return the spacecraft's positions at some hundred times, None where they are not there."""
     names = [f"orbits/sc_position_{craft}" for craft in (1, 2, 3)]
     if not all(holds_data(file, name) for name in names):

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +20,7 @@ from slotflow.conventions import ORBIT_PARAMETERS
 from slotflow.errors import InputError
 from slotflow.gaps import series_mask
 from slotflow.generation import told_generation
-from slotflow.hdf5 import find, group_names, open_checked, read_attribute, read_dataset
+from slotflow.hdf5 import File, find, group_names, open_checked, read_attribute, read_dataset
 from slotflow.manifest import is_training_set
 from slotflow.read_checks import (
     MIN_SAMPLES,
@@ -57,7 +56,7 @@ class Layout(NamedTuple):
 
     place: str
     words: str
-    read: Callable[[h5py.File], Series]
+    read: Callable[[File], Series]
 
 
 #: The forms by name; a file that holds an object is the first form of that object.
@@ -201,7 +200,7 @@ def refuse_training_set(path: Path) -> None:
         raise InputError(f"{path}: {_BANDS} it")
 
 
-def _detected(file: h5py.File) -> str:
+def _detected(file: File) -> str:
     """Return the layout of a file by what it holds.
 
     Raises:
@@ -226,7 +225,7 @@ def _detected(file: h5py.File) -> str:
     return places[found[0]]
 
 
-def _held(file: h5py.File) -> str:
+def _held(file: File) -> str:
     """Say what a file holds, in few words."""
     names = group_names(file, "/", 8)
     empty = {layout.place.partition("/")[0] for layout in LAYOUTS.values()}
@@ -237,7 +236,7 @@ def _held(file: h5py.File) -> str:
     return f"the file holds {', '.join(held) or 'nothing'}"
 
 
-def _attributes(file: h5py.File, series: Series) -> Mapping[str, str | float]:
+def _attributes(file: File, series: Series) -> Mapping[str, str | float]:
     """Return what the file says of t0 and orbit: the nearest attribute of each name."""
     names = ("t0", "orbit", *(f"orbit_{name}" for name in ORBIT_PARAMETERS))
     found: dict[str, str | float] = {}
@@ -249,7 +248,7 @@ def _attributes(file: h5py.File, series: Series) -> Mapping[str, str | float]:
     return {**found, **series.attributes}
 
 
-def _declared_generation(file: h5py.File, series: Series) -> tuple[str, str] | None:
+def _declared_generation(file: File, series: Series) -> tuple[str, str] | None:
     """Return the TDI generation and where it is from, None where the file does not say.
 
     Raises:

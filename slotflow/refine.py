@@ -19,7 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from slotflow.checkpoint import Model
-from slotflow.likelihood import BandLikelihood
+from slotflow.exact_foreground import galactic_noise
+from slotflow.likelihood import BandLikelihood, instrument_sigma
 from slotflow.parameters import other_image
 from slotflow.refine_band import Cloud, Reference
 from slotflow.refine_divergence import by_parameter
@@ -27,6 +28,7 @@ from slotflow.refine_evidence import one_more
 from slotflow.refine_flow import FlowReference
 from slotflow.refine_input import RefineBand, Slot, component_signal, place_of
 from slotflow.refine_moves import SourceMoves
+from slotflow.refine_noise import BandNoise, band_noise
 from slotflow.refine_sample import Found, by_importance, by_smc, smc_settings
 from slotflow.refine_space import BIN, Space
 from slotflow.refined import Evidence, Refinement, RefineSettings
@@ -40,6 +42,10 @@ _CPU: Final = torch.device("cpu")
 #: Of responses, times SNR^2: parameters are off by 0.06 of their width at most.
 MISMATCH: Final = 2e-3
 OUTSIDE_HEIGHT: Final = 36.0  # 2F from which a component outside the window is taken off
+#: What else than reported sources is not noise where a band's noise is measured, by 2F:
+LOUD: Final = 200.0  # too loud for an unresolved source
+CLEAR: Final = 60.0  # a part, perhaps, of a reported source that is
+PART_BINS: Final = 3.0  # at most so far away
 FEWER_PARTICLES: Final = 400  # with the least likely source left out
 MISFIT_BINS: Final = 6  # on either side of a source, over which the residual is looked at
 _LN2: Final = float(np.log(2.0))
@@ -62,6 +68,15 @@ class Refined(NamedTuple):
     samples: Float
     log_q: Float
     record: Refinement
+
+
+class Prepared(NamedTuple):
+    """A band as it is refined: coordinates, likelihood, its noise, and the sources."""
+
+    space: Space
+    likelihood: BandLikelihood
+    noise: BandNoise
+    slots: list[Slot]
 
 
 class Refiner:
@@ -93,7 +108,7 @@ class Refiner:
         if band.gap_fraction > 0.0:
             return self._refused(band, "the data have gaps, which the likelihood does not know")
         try:
-            space, likelihood, slots = self._prepared(band)
+            space, likelihood, noise, slots = self.prepared(band)
         except ValueError as error:
             return self._refused(band, str(error))
         references = [self._reference(slot, space) for slot in slots]
@@ -117,8 +132,8 @@ class Refiner:
             fewer, evaluations = self._fewer(likelihood, space, slots, found, rng)
             spent += evaluations
         return self._record(
-            band, space, slots, problem, found, residuals, more, fewer, tuple(warnings), spent,
-            rng, started,
+            band, space, noise, slots, problem, found, residuals, more, fewer, tuple(warnings),
+            spent, rng, started,
         )  # fmt: skip
 
     def _refused(self, band: RefineBand, reason: str) -> Refined:
@@ -131,7 +146,7 @@ class Refiner:
         )  # fmt: skip
         return Refined(np.empty((0, self.samples, 8)), np.empty((0, self.samples)), record)
 
-    def _prepared(self, band: RefineBand) -> tuple[Space, BandLikelihood, list[Slot]]:
+    def prepared(self, band: RefineBand) -> Prepared:
         """Return the likelihood of the band less what lies outside its window, and the rest."""
         preset, duration = self.model.preset, self.model.preset.observation.duration
         space = Space(band.first_bin, duration, preset.prior)
@@ -142,17 +157,59 @@ class Refiner:
         loudest = 2.0 * float(np.max(band.components["f_statistic"], initial=1.0))  # SNR^2
         mismatch = float(np.clip(MISMATCH / loudest, 1e-8, 1e-6))
         whole = BandLikelihood(band.data, *arguments, preset.prior, mismatch=mismatch)
-        data = whole.data.copy()
+        outside = self._outside(band, whole, inside, space)
+        slots = [s for s, w in zip(band.slots, inside, strict=True) if w]
+        noise = self._noise(band, whole, outside, slots, space)
+        likelihood = BandLikelihood(
+            whole.data - outside.sum(axis=0), band.first_bin, noise.level, *arguments[2:],
+            preset.prior, mismatch, noise.modulation, noise.profile,
+        )  # fmt: skip
+        return Prepared(space, likelihood, noise, slots)
+
+    def _outside(
+        self, band: RefineBand, whole: BandLikelihood, inside: Sequence[bool], space: Space
+    ) -> Complex:
+        """Return the waveforms that are taken off as lying outside the window: (n, 2, K)."""
+        low, high = space.low[BIN], space.high[BIN]
         taken = {slot.component for slot in band.slots}
-        for slot, within in zip(band.slots, inside, strict=True):
-            if not within:
-                data -= whole.model(slot.samples[:256]).mean(axis=0)
-        for number, one in enumerate(band.components):
-            outside = not low <= one["bin"] <= high
-            if outside and number not in taken and 2.0 * one["f_statistic"] >= OUTSIDE_HEIGHT:
-                data -= component_signal(whole, one, space)
-        likelihood = BandLikelihood(data, *arguments, preset.prior, mismatch=mismatch)
-        return space, likelihood, [s for s, w in zip(band.slots, inside, strict=True) if w]
+        found = [
+            whole.model(slot.samples[:256]).mean(axis=0)
+            for slot, within in zip(band.slots, inside, strict=True)
+            if not within
+        ]
+        found += [
+            component_signal(whole, one, space)
+            for number, one in enumerate(band.components)
+            if not low <= one["bin"] <= high
+            and number not in taken
+            and 2.0 * one["f_statistic"] >= OUTSIDE_HEIGHT
+        ]
+        return np.array(found, dtype=np.complex128).reshape(-1, 2, whole.bins)
+
+    def _noise(
+        self, band: RefineBand, whole: BandLikelihood, outside: Complex, slots: Sequence[Slot],
+        space: Space,
+    ) -> BandNoise:  # fmt: skip
+        """Return the noise of a band."""
+        preset, observation = self.model.preset, self.model.preset.observation
+        if self.settings.noise == "white" or not observation.foreground:
+            return BandNoise(band.level)
+        places, heights = band.components["bin"], 2.0 * band.components["f_statistic"]
+        reported = [slot.component for slot in slots]
+        near = np.abs(places[:, None] - places[reported]).min(axis=1, initial=np.inf) <= PART_BINS
+        within = (places >= space.low[BIN]) & (places <= space.high[BIN])
+        signal = within & ((near & (heights >= CLEAR)) | (heights >= LOUD))
+        signal[reported] = True
+        fits = [component_signal(whole, one, space) for one in band.components[signal]]
+        fitted = np.array(fits, dtype=np.complex128).reshape(-1, 2, whole.bins)
+        frequency = (band.first_bin + np.arange(whole.bins)) / whole.duration
+        instrument = instrument_sigma(frequency, observation) ** 2 / whole.sigma**2
+        galaxy = galactic_noise(
+            self.model.grid, observation, preset.prior, preset.population,
+            float(frequency[whole.bins // 2]),
+        )  # fmt: skip
+        signals = np.concatenate([outside, fitted])
+        return band_noise(whole.data, signals, band.level, instrument, galaxy, observation.tukey)
 
     def _reference(self, slot: Slot, space: Space) -> Reference:
         context, reference = slot.context.to(self.device), slot.reference.to(self.device)
@@ -162,7 +219,7 @@ class Refiner:
         self, likelihood: BandLikelihood, space: Space, references: Sequence[Reference],
         rng: np.random.Generator,
     ) -> SourceMoves:  # fmt: skip
-        return SourceMoves(likelihood, self.model.preset.observation, space, references, rng)
+        return SourceMoves(likelihood, space, references, rng)
 
     def _sample(self, problem: SourceMoves, rng: np.random.Generator) -> Found:
         if self.settings.method == "importance":
@@ -198,8 +255,8 @@ class Refiner:
         return Evidence(found.ln_z.value - ln_z.value, error), spent
 
     def _record(
-        self, band: RefineBand, space: Space, slots: Sequence[Slot], problem: SourceMoves,
-        found: Found, residuals: Complex, more: Evidence, fewer: Evidence,
+        self, band: RefineBand, space: Space, noise: BandNoise, slots: Sequence[Slot],
+        problem: SourceMoves, found: Found, residuals: Complex, more: Evidence, fewer: Evidence,
         warnings: tuple[str, ...], evaluations: int, rng: np.random.Generator, started: float,
     ) -> Refined:  # fmt: skip
         number = len(slots)
@@ -222,7 +279,7 @@ class Refiner:
             band.first_bin, self.settings.method, tuple(slot.number for slot in slots), before,
             log_posterior, found.ln_z, more, fewer, found.efficiency, found.ess, found.pareto_k,
             found.largest, found.temperatures, found.acceptance, evaluations, divergence, misfit,
-            warnings, time.perf_counter() - started,
+            warnings, time.perf_counter() - started, noise.share,
         )  # fmt: skip
         return Refined(samples, log_q, record)
 

@@ -17,8 +17,7 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from slotflow.config import ObservationSettings
-from slotflow.likelihood import INTRINSIC, BandLikelihood, training_sigma
+from slotflow.likelihood import INTRINSIC, BandLikelihood
 from slotflow.refine_kernels import add_signals, coefficients, gains, project
 from slotflow.refine_space import BIN, Space, traced
 
@@ -108,7 +107,6 @@ class BandProblem:
 
     Args:
         likelihood: of the band.
-        observation: the model's.
         space: its coordinates.
         references: one a source.
         rng: for a few draws that tell which references are close.
@@ -118,19 +116,13 @@ class BandProblem:
     """
 
     def __init__(
-        self, likelihood: BandLikelihood, observation: ObservationSettings, space: Space,
-        references: Sequence[Reference], rng: np.random.Generator,
+        self, likelihood: BandLikelihood, space: Space, references: Sequence[Reference],
+        rng: np.random.Generator,
     ) -> None:  # fmt: skip
         self.likelihood, self.space, self.references = likelihood, space, tuple(references)
         root = np.sqrt(likelihood.level)[:, None]
         self.data = likelihood.data / root
         self.weight = 1.0 / (likelihood.sigma * root)
-        reach = likelihood.kernel.n + 1
-        self.snr_first = -reach
-        first = likelihood.first_bin - reach
-        self.snr_weight = 1.0 / training_sigma(
-            observation, first, likelihood.bins + 2 * reach, likelihood.prior.settings
-        )
         self.power = float((np.abs(self.data) ** 2).sum())
         self.close = _confused(self.references, rng)
 
@@ -178,12 +170,11 @@ class BandProblem:
     def place(self, x: Float, residual: Complex, rows: Int) -> Placed:
         """Return sources (P, 8) at their places, against the residuals of these rows."""
         sources = self.space.to_sources(x)
-        spectra, first = self.likelihood.kernel.basis(np.ascontiguousarray(sources[:, INTRINSIC]))
-        first = first - self.likelihood.first_bin
-        n = len(x)
+        intrinsic = np.ascontiguousarray(sources[:, INTRINSIC])
+        spectra, first, snr_gram = self.likelihood.spectra(intrinsic)
         one = Placed(
-            np.ascontiguousarray(spectra), first, np.empty((n, 2), np.complex128),
-            np.empty((n, 2, 2), np.complex128), np.empty((n, 2, 2), np.complex128),
+            spectra, first - self.likelihood.first_bin, np.empty((len(x), 2), np.complex128),
+            np.empty((len(x), 2, 2), np.complex128), snr_gram,
         )  # fmt: skip
         self.project(one, residual, rows)
         return one
@@ -191,8 +182,7 @@ class BandProblem:
     def project(self, one: Placed, residual: Complex, rows: Int) -> None:
         """Update a record's products for these residuals."""
         project(
-            one.spectra, one.first, rows, residual, self.weight, self.snr_weight, self.snr_first,
-            one.product, one.gram, one.snr_gram,
+            one.spectra, one.first, rows, residual, self.weight, one.product, one.gram,
         )  # fmt: skip
 
     def subtract(self, residual: Complex, one: Placed, x: Float, sign: float = -1.0) -> None:

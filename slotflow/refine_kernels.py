@@ -5,7 +5,7 @@ import numpy as np
 
 
 @numba.njit(cache=True, error_model="numpy")
-def project(spectra, first, rows, residual, weight, snr_weight, snr_first, product, gram, snr_gram):  # type: ignore[no-untyped-def]
+def project(spectra, first, rows, residual, weight, product, gram):  # type: ignore[no-untyped-def]
     """Project residuals on responses.
 
     Args:
@@ -14,11 +14,8 @@ def project(spectra, first, rows, residual, weight, snr_weight, snr_first, produ
         rows: (P,) which residual belongs to each.
         residual: (N, 2, K) whitened to unit noise.
         weight: (2, K) that whitens responses to unit noise.
-        snr_weight: (2, W) likewise by the training set's noise, from bin ``snr_first`` on.
-        snr_first: from the band's first.
         product: (P, 2) out, ``sum conj(u) r``.
         gram: (P, 2, 2) out, over the band.
-        snr_gram: (P, 2, 2) out, over all bins.
     """
     n = spectra.shape[3]
     bins = residual.shape[2]
@@ -28,37 +25,23 @@ def project(spectra, first, rows, residual, weight, snr_weight, snr_first, produ
         g00 = 0.0
         g11 = 0.0
         g01 = 0.0j
-        s00 = 0.0
-        s11 = 0.0
-        s01 = 0.0j
         row = rows[i]
+        low, high = max(-first[i], 0), min(n, bins - first[i])
         for c in range(2):
-            for j in range(n):
+            for j in range(low, high):
                 k = first[i] + j
-                at = k - snr_first
                 u, v = spectra[i, 0, c, j], spectra[i, 1, c, j]
-                uu = u.real * u.real + u.imag * u.imag
-                vv = v.real * v.real + v.imag * v.imag
-                uv = np.conj(u) * v
-                w = snr_weight[c, min(max(at, 0), snr_weight.shape[1] - 1)]
+                w = weight[c, k]
                 w2 = w * w
-                s00 += uu * w2
-                s11 += vv * w2
-                s01 += uv * w2
-                if 0 <= k < bins:
-                    w = weight[c, k]
-                    w2 = w * w
-                    g00 += uu * w2
-                    g11 += vv * w2
-                    g01 += uv * w2
-                    r = residual[row, c, k] * w
-                    b0 += np.conj(u) * r
-                    b1 += np.conj(v) * r
+                g00 += (u.real * u.real + u.imag * u.imag) * w2
+                g11 += (v.real * v.real + v.imag * v.imag) * w2
+                g01 += np.conj(u) * v * w2
+                r = residual[row, c, k] * w
+                b0 += np.conj(u) * r
+                b1 += np.conj(v) * r
         product[i, 0], product[i, 1] = b0, b1
         gram[i, 0, 0], gram[i, 1, 1] = g00, g11
         gram[i, 0, 1], gram[i, 1, 0] = g01, np.conj(g01)
-        snr_gram[i, 0, 0], snr_gram[i, 1, 1] = s00, s11
-        snr_gram[i, 0, 1], snr_gram[i, 1, 0] = s01, np.conj(s01)
 
 
 @numba.njit(cache=True, error_model="numpy")

@@ -14,6 +14,7 @@ Float = NDArray[np.float64]
 
 Method = Literal["importance", "smc"]
 LN_STRONG: Final = 5.0  # of a Bayes factor that is worth a note
+WHITE_SHARE: Final = 0.3  # of unresolved binaries, as white noise may show by chance
 METHODS: Final = ("importance", "smc")
 
 
@@ -25,6 +26,9 @@ class RefineSettings:
         method: ``"importance"`` or ``"smc"``.
         repeats: independent runs of SMC in a band, by whose scatter ln Z is judged.
         evidence: whether one source more and one less are looked at, too.
+        noise: ``"foreground"``: unresolved binaries are noise of their own kind, by the share that
+            each band shows (:mod:`slotflow.refine_noise`); ``"white"``: all noise is white, at
+            the level of the component search.
         backend: of SMC: ``"compiled"``, or ``"blackjax"``: one run of Hamiltonian moves, which is
             for GPUs and far slower on a processor.
     """
@@ -33,12 +37,15 @@ class RefineSettings:
     repeats: int = 2
     evidence: bool = True
     backend: Literal["compiled", "blackjax"] = "compiled"
+    noise: Literal["foreground", "white"] = "foreground"
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise ValueError(f"method: expected {' or '.join(METHODS)}; got {self.method!r}")
         if self.backend not in ("compiled", "blackjax"):
             raise ValueError(f"backend: expected compiled or blackjax; got {self.backend!r}")
+        if self.noise not in ("foreground", "white"):
+            raise ValueError(f"noise: expected foreground or white; got {self.noise!r}")
         if self.repeats < 1:
             raise ValueError(f"repeats: expected at least 1; got {self.repeats}")
 
@@ -91,6 +98,8 @@ class Refinement:
         misfit: (S,) power of the residual around each source, over the noise's.
         warnings: why the refined draws should not be relied on.
         seconds: spent.
+        foreground: share of the noise that was taken for unresolved binaries'; NaN in records of
+            earlier versions.
     """
 
     first_bin: int
@@ -112,6 +121,7 @@ class Refinement:
     misfit: Float
     warnings: tuple[str, ...]
     seconds: float
+    foreground: float = float("nan")
 
 
 _EVIDENCES: Final = ("ln_z", "more", "fewer")
@@ -127,6 +137,7 @@ def packed_refinement(record: Refinement) -> dict[str, NDArray[Any]]:
     arrays |= {name: np.array(getattr(record, name)) for name in _EVIDENCES}
     return arrays | {
         "numbers": np.array([float(getattr(record, name)) for name in _NUMBERS]),
+        "foreground": np.array(record.foreground),
         "slots": np.array(record.slots, dtype=np.int64),
         "temperatures": np.array(record.temperatures, dtype=np.float64),
         "text": np.array([record.method, *record.warnings]),
@@ -145,6 +156,8 @@ def unpacked_refinement(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Refi
     content: dict[str, Any] = {name: part[name] for name in _ARRAYS}
     content |= {name: Evidence(*part[name].tolist()) for name in _EVIDENCES}
     content |= dict(zip(_NUMBERS, arrays[f"{prefix}numbers"].tolist(), strict=True))
+    if f"{prefix}foreground" in arrays:  # not in files of 0.1
+        content["foreground"] = float(arrays[f"{prefix}foreground"])
     method, *warnings = arrays[f"{prefix}text"].tolist()
     content |= {"first_bin": int(content["first_bin"]), "evaluations": int(content["evaluations"])}
     return Refinement(
@@ -160,18 +173,28 @@ def refinement_notes(records: Sequence[Refinement]) -> tuple[str, ...]:
         for one in records
         for text in one.warnings
     ]
-    extra = [one.first_bin for one in records if one.more.value > LN_STRONG]
-    if extra:
-        shown = ", ".join(map(str, extra[:6])) + (", ..." if len(extra) > 6 else "")
+    extra = [one for one in records if one.more.value > LN_STRONG]
+    white = [one.first_bin for one in extra if one.foreground < WHITE_SHARE]
+    foreground = [one.first_bin for one in extra if not one.foreground < WHITE_SHARE]
+    if white:
         notes.append(
-            f"in {len(extra)} of {len(records)} bands (from bin {shown}) the likelihood favours one"
-            f" source more by ln B > {LN_STRONG:g}; it takes unresolved sources for white noise"
+            f"in {len(white)} of {len(records)} bands (from bin {_listed(white)}) the likelihood"
+            f" favours one source more by ln B > {LN_STRONG:g}"
+        )
+    if foreground:
+        # the loudest binaries of a foreground are sources to it, whatever its noise is
+        notes.append(
+            f"in {len(foreground)} of {len(records)} bands ln B +1 is above {LN_STRONG:g} where"
+            " unresolved binaries are part of the noise: no verdict, the loudest of them look so"
         )
     weak = [one.first_bin for one in records if one.slots and one.fewer.value < 0.0]
     if weak:
-        shown = ", ".join(map(str, weak[:6])) + (", ..." if len(weak) > 6 else "")
         notes.append(
-            f"in {len(weak)} of {len(records)} bands (from bin {shown}) the likelihood favours one"
-            " source less"
+            f"in {len(weak)} of {len(records)} bands (from bin {_listed(weak)}) the likelihood"
+            " favours one source less"
         )
     return tuple(notes)
+
+
+def _listed(bins: Sequence[int]) -> str:
+    return ", ".join(map(str, bins[:6])) + (", ..." if len(bins) > 6 else "")

@@ -3,7 +3,7 @@
 Kept apart from :mod:`slotflow.posterior` so that results on disk are read without PyTorch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -107,7 +107,12 @@ class SourcePosterior:
 
 class TileRecord(NamedTuple):
     """What was seen in one band: the frequencies (Hz) reported from it, the noise power in A
-    and E over the model's, the components found, the expected number of sources."""
+    and E over the model's, the components found, the expected number of sources.
+
+    ``outlying`` is its score against the training distribution, above 1 where it lies outside
+    (:mod:`slotflow.outlying`), and ``outlying_p`` the share of simulated bands with a larger one;
+    both None under a model without such a score.
+    """
 
     first_bin: int
     low: float
@@ -116,6 +121,34 @@ class TileRecord(NamedTuple):
     level_e: float
     components: int
     expected: float
+    outlying: float | None = None
+    outlying_p: float | None = None
+
+    @property
+    def outside(self) -> bool:
+        """Whether the band lies outside the training distribution."""
+        return self.outlying is not None and self.outlying > 1.0
+
+
+#: Fields of a band's record that are kept where a band has them.
+SCORE_FIELDS: Final = ("outlying", "outlying_p")
+
+
+def tile_columns(tiles: Sequence[TileRecord]) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
+    """Return the bands' records as columns, those of a score only where any band has one.
+
+    NaN where a band has none.
+    """
+    columns = {
+        name: np.array([getattr(tile, name) for tile in tiles])
+        for name in TileRecord._fields
+        if name not in SCORE_FIELDS
+    }
+    if any(tile.outlying is not None for tile in tiles):
+        for name in SCORE_FIELDS:
+            values = [getattr(tile, name) for tile in tiles]
+            columns[name] = np.array([np.nan if v is None else v for v in values])
+    return columns
 
 
 class BandOutcome(NamedTuple):

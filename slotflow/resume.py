@@ -23,7 +23,7 @@ from slotflow.errors import InputError
 from slotflow.refined import packed_refinement, unpacked_refinement
 from slotflow.results import BandOutcome, BandView, SourcePosterior, TileRecord
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 IDENTITY: Final = "identity.json"
 _DAMAGED: Final = (
     OSError, ValueError, KeyError, IndexError, TypeError, EOFError, ArithmeticError, RuntimeError,
@@ -175,7 +175,8 @@ def _packed(outcomes: Sequence[BandOutcome]) -> dict[str, NDArray[Any]]:
     """One array a column; sources of all bands after each other."""
     sources = [source for outcome in outcomes for source in outcome.sources]
     arrays: dict[str, NDArray[Any]] = {
-        "records": np.array([tuple(outcome.record) for outcome in outcomes], dtype=np.float64),
+        "records": np.array([tuple(one.record)[:-_SCORES] for one in outcomes], dtype=np.float64),
+        "outlying": np.array([_scores(one.record) for one in outcomes], dtype=np.float64),
         "measured": np.stack([outcome.measured for outcome in outcomes]),
         "q_k": np.stack([outcome.q_k for outcome in outcomes]),
         "counts": np.array([len(outcome.sources) for outcome in outcomes], dtype=np.int64),
@@ -196,6 +197,14 @@ def _packed(outcomes: Sequence[BandOutcome]) -> dict[str, NDArray[Any]]:
     return arrays
 
 
+def _scores(record: TileRecord) -> tuple[float, ...]:
+    """Return a band's score and its p value, which is -1 where it has none."""
+    if record.outlying is None or record.outlying_p is None:
+        return (0.0, -1.0)
+    return (record.outlying, record.outlying_p)
+
+
+_SCORES: Final = 2  # of a band's record
 _VIEW: Final = ("data", "psd", "attention", "evidence", "places", "existence")
 
 
@@ -209,6 +218,9 @@ def _unpacked(arrays: Mapping[str, NDArray[Any]]) -> list[BandOutcome]:
         start += count
         first_bin, low, high, level_a, level_e, components, expected = row
         record = TileRecord(int(first_bin), low, high, level_a, level_e, int(components), expected)
+        score, p_value = arrays["outlying"][number].tolist()
+        if p_value >= 0.0:
+            record = record._replace(outlying=score, outlying_p=p_value)
         view = None
         if f"view_{number}_data" in arrays:
             parts = {name: arrays[f"view_{number}_{name}"] for name in _VIEW}
@@ -227,7 +239,8 @@ def _check_arrays(arrays: Mapping[str, NDArray[Any]]) -> None:
     bands, sources = len(arrays["records"]), len(arrays["samples"])
     draws, counts = arrays["samples"].shape[1:2], arrays["q_k"].shape[1:]
     shapes: dict[str, tuple[int, ...]] = {
-        "records": (bands, len(TileRecord._fields)), "measured": (bands, 2), "counts": (bands,),
+        "records": (bands, len(TileRecord._fields) - _SCORES), "outlying": (bands, _SCORES),
+        "measured": (bands, 2), "counts": (bands,),
         "q_k": (bands, *counts), "scalars": (sources, 4),
     }  # fmt: skip
     if sources:  # without any, the number of draws is not known

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from slotflow.config import PriorSettings
 from slotflow.errors import InputError
-from slotflow.hdf5 import SLAB_BYTES, open_checked
+from slotflow.hdf5_local import DAMAGED, SLAB_BYTES, opened
 from slotflow.manifest import (
     MANIFEST,
     SHARD_SIZE,
@@ -29,7 +29,7 @@ from slotflow.manifest import (
     shard_name,
     shard_number,
 )
-from slotflow.store import Band, check_layout
+from slotflow.store import Band, check_layout, try_shard
 
 Bools = NDArray[np.bool_]
 
@@ -155,7 +155,8 @@ def _examine(
 def _content(path: Path, rows: int, attributes: dict[str, int], prior: PriorSettings) -> list[str]:
     """Return what is wrong inside a shard: layout, attributes, values."""
     try:
-        with open_checked(path) as file:
+        try_shard(path)
+        with opened(path) as file:
             check_layout(file, path, rows, prior)
             found = {name: file.attrs.get(name) for name in attributes}
             wrong = [
@@ -166,7 +167,7 @@ def _content(path: Path, rows: int, attributes: dict[str, int], prior: PriorSett
             return wrong + _bad_values(file, path, rows, prior)
     except InputError as error:
         problem = str(error)
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+    except DAMAGED as error:
         problem = f"damaged: {error}"
     return [" ".join(problem.removeprefix(f"{path}: ").split())]  # the report names the file
 
@@ -193,7 +194,7 @@ def _read_rows(file: h5py.File, path: Path, rows: slice) -> dict[str, NDArray[An
     for name in (field.name for field in fields(Band)):
         try:
             columns[name] = np.asarray(file[name][rows])
-        except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+        except DAMAGED as error:
             raise InputError(f"{path}: {name}: damaged: {error}") from error
     return columns
 

@@ -29,8 +29,9 @@ from slotflow.channels import from_standard, is_standard, to_standard
 from slotflow.config import ObservationSettings, PriorSettings
 from slotflow.errors import InputError, NonFiniteError
 from slotflow.gaps import band_mask
-from slotflow.hdf5 import find, read_attribute
+from slotflow.hdf5 import trial
 from slotflow.hdf5_checks import MAX_BYTES, check_size, check_storage, reason
+from slotflow.hdf5_local import DAMAGED, find, read_attribute
 from slotflow.manifest import (
     MANIFEST,
     SCHEMA_VERSION,
@@ -45,8 +46,6 @@ NOISE_STREAM: Final = 1000
 _CHUNK: Final = 16  # rows
 _OPEN_FILES: Final = 64  # at a time
 _HIGHEST_BIN: Final = 1 << 40
-#: What HDF5 and h5py raise on files that are damaged.
-DAMAGED: Final = (OSError, RuntimeError, KeyError, TypeError, ValueError)
 
 Float = NDArray[np.float64]
 Int = NDArray[np.int64]
@@ -193,6 +192,15 @@ def check_layout(file: Any, path: Path, rows: int, prior: PriorSettings) -> None
         check_size(dataset, label, MAX_BYTES)
 
 
+def try_shard(path: Path) -> None:
+    """Read a shard once in another process, so that what crashes HDF5 does not do so here.
+
+    Raises:
+        InputError: it did, or the file is none of HDF5's.
+    """
+    trial(path, _names(Band), ("schema_version", "seed", "start"))
+
+
 @lru_cache(maxsize=1024)
 def _noise_ratio(
     settings: ObservationSettings, first_bin: int, bins: int, scales: NoiseScales
@@ -273,6 +281,7 @@ class TrainingSet:
                 self._files.pop(next(iter(self._files))).close()
             entry = self.manifest.shards[number]
             path = self.directory / entry.name
+            try_shard(path)
             try:
                 file = h5py.File(path, "r")
             except DAMAGED as error:

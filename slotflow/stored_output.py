@@ -14,9 +14,9 @@ import numpy as np
 from astropy.table import Table
 from numpy.typing import NDArray
 
-from slotflow.catalogue import TABLE_COLUMNS, table_of, table_row
+from slotflow.catalogue import TABLE_COLUMNS, add_scores, table_of, table_row
 from slotflow.parameters import NAMES, PARAMETERS
-from slotflow.results import TileRecord
+from slotflow.results import SCORE_FIELDS, TileRecord
 from slotflow.sink import Sink
 from slotflow.stored import BandPosterior
 
@@ -30,7 +30,7 @@ _GROUPS: Final[dict[str, dict[str, str]]] = {
     "sample_stats": {"log_q": "draw", "probability": "source", "snr": "source",
                      "first_bin": "source", "slot": "source", "band": "source",
                      "true_source": "source"},
-    "observed_data": {name: "tile" for name in (*TileRecord._fields, "band")},
+    "observed_data": {name: "tile" for name in (*TileRecord._fields, "band")},  # scores: if any
     "truth": {name: "true_source" for name in (*NAMES, "snr", "band", "source")},
 }  # fmt: skip
 _INTEGERS: Final = ("first_bin", "slot", "band", "source", "true_source", "components")
@@ -50,15 +50,23 @@ class StoredOutput:
         path: of the netCDF file; it must not be there (write under a temporary name).
         draws: of each source.
         counts: length of ``q_k``, one more than the model's slots.
+        scored: whether bands have a score against the training distribution.
+
+    Attributes:
+        tiles: what was seen in each band.
     """
 
-    def __init__(self, path: Path, draws: int, counts: int) -> None:
+    def __init__(self, path: Path, draws: int, counts: int, scored: bool = False) -> None:
+        self.scored, self.tiles = scored, list[TileRecord]()
         self._sink = Sink(path)
         self._file = h5netcdf.File(self._sink, "w")
         self._sources = self._tiles = self._truths = 0
         self._rows: list[Float] = []
+        self._scores: list[float | None] = []
         for group, variables in _GROUPS.items():
-            self._create(group, variables, draws, counts)
+            left_out = () if scored else SCORE_FIELDS
+            kept = {name: dim for name, dim in variables.items() if name not in left_out}
+            self._create(group, kept, draws, counts)
 
     def _create(self, name: str, variables: dict[str, str], draws: int, counts: int) -> None:
         group = self._file.create_group(name)
@@ -103,12 +111,18 @@ class StoredOutput:
             self._append("posterior", "source", self._sources, len(sources), columns)
             stats = own | {"log_q": log_q}
             self._append("sample_stats", "source", self._sources, len(sources), stats)
-        tile = {name: np.array([v]) for name, v in outcome.record._asdict().items()}
+        tile = {
+            name: np.array([np.nan if v is None else v])
+            for name, v in outcome.record._asdict().items()
+            if self.scored or name not in SCORE_FIELDS
+        }
         tile |= {"band": np.array([band.number]), "q_k": outcome.q_k[None]}
         self._append("observed_data", "tile", self._tiles, 1, tile)
         self._add_truth(band)
         self._keep_rows(band)
         self._sink.check()
+        self.tiles.append(outcome.record)
+        self._scores += [outcome.record.outlying] * len(sources)
         self._sources += len(sources)
         self._tiles += 1
         self._truths += len(band.truth)
@@ -157,6 +171,8 @@ class StoredOutput:
             table[name] = column
             table[name].unit = units.get(name) or None
             table[name].info.description = "of the true source, NaN where none is within a bin"
+        if self.scored:
+            add_scores(table, self._scores)
         return table
 
     def close(self, attributes: dict[str, Any] | None = None) -> None:

@@ -1,9 +1,10 @@
 """Spoilt HDF5 files of every layout: of their bytes, and of the objects in them."""
 
+import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import h5py
 import numpy as np
 
+from slotflow import hdf5_process
 from slotflow.errors import SlotflowError
+from slotflow.hdf5_server import Files
 from tests.fuzzing import SAMPLES, Choices, one_of, spoilt
 from tests.layouts import white, write_mojito, write_radler, write_sangria, xyz2
 
@@ -211,6 +214,47 @@ REPLACEMENTS: Mapping[str, Callable[[Choices, h5py.File, str, Any], None]] = {
     "declared": _declared, "packed": _packed, "external": _external, "virtual": _virtual,
     "linked": _linked, "hard": _hard, "group": _group, "odd": _odd,
 }  # fmt: skip
+
+
+class Here:
+    """Stands for the process that reads files, within this one: as fast, and crashes with it."""
+
+    def __init__(self) -> None:
+        self._files, self.files = Files(), 0
+        self._frames: Iterator[tuple[bytes, Any]] = iter(())
+        self._content = memoryview(b"")
+
+    def send(self, request: Mapping[str, Any]) -> None:
+        self._frames = self._files.answer(request)
+
+    def frame(self) -> tuple[bytes, int]:
+        kind, content = next(self._frames)
+        self._content = memoryview(content)
+        return kind, self._content.nbytes
+
+    def fill(self, view: memoryview) -> None:
+        view[:] = self._content[: len(view)]
+        self._content = self._content[len(view) :]
+
+    def end(self) -> None:
+        self._frames = iter(())
+
+
+@contextlib.contextmanager
+def here() -> Iterator[None]:
+    """Read files in this process meanwhile."""
+
+    def started(request: Mapping[str, Any]) -> Any:
+        stand_in = Here()
+        stand_in.send(request)
+        return stand_in, stand_in.frame()
+
+    plain = hdf5_process.started, hdf5_process.keep
+    hdf5_process.started, hdf5_process.keep = started, lambda process: process.end()
+    try:
+        yield
+    finally:
+        hdf5_process.started, hdf5_process.keep = plain
 
 
 def _read_observation(path: Path) -> None:

@@ -77,4 +77,4 @@ def problem(
 ) -> SourceMoves:  # fmt: skip
     references = [Simple(mean, width) for mean in means]
     rng = np.random.default_rng(seed)
-    return SourceMoves(likelihood, PRESET.observation, space(), references, rng)
+    return SourceMoves(likelihood, space(), references, rng)

@@ -26,6 +26,7 @@ from slotflow.catalogue import (
     write_netcdf,
     write_table,
 )
+from slotflow.cli import show
 from slotflow.config import ObservationSettings
 from slotflow.errors import InputError
 from slotflow.parameters import F0, NAMES
@@ -231,3 +232,68 @@ def test_another_programs_table(tmp_path: Path) -> None:
         read_summary(path)
     with pytest.raises(InputError, match="cannot be read"):
         read_summary(tmp_path / "absent.ecsv")
+
+
+def scored_result(sources: int) -> Result:
+    """Two bands, of which the second, with the sources, lies outside the training distribution."""
+    result = make_result(sources)
+    tiles = (
+        TileRecord(46_800, 1.3e-3, 1.4e-3, 1.0, 1.0, 2, 0.0, -0.3, 0.5),
+        result.tiles[0]._replace(outlying=1.75, outlying_p=0.002),
+    )
+    return replace(result, tiles=tiles)
+
+
+@pytest.mark.parametrize("sources", [0, 2])
+def test_scores_of_the_bands_are_written(tmp_path: Path, sources: int) -> None:
+    result = scored_result(sources)
+    write_netcdf(to_datatree(result, PROVENANCE), tmp_path / "x.nc")
+    with xr.open_datatree(tmp_path / "x.nc", engine="h5netcdf") as tree:
+        assert tree["observed_data"]["outlying"].values.tolist() == [-0.3, 1.75]
+        assert tree["observed_data"]["outlying_p"].values.tolist() == [0.5, 0.002]
+        known = json.loads(tree.attrs["outlying"])
+    assert known == {
+        "bands": 2,
+        "outside": [
+            {"first_bin": 47_000, "low": 1.4e-3, "high": 1.6e-3, "score": 1.75, "p_value": 0.002}
+        ],
+    }
+    write_table(to_table(result, PROVENANCE), tmp_path / "x.ecsv")
+    found = read_summary(tmp_path / "x.ecsv")
+    assert found.table["outlying"].tolist() == [1.75] * sources
+    (line,) = show.outlying_lines(found)
+    assert "1 of 2 bands" in line
+    assert "1.75" in line
+    content = json.loads(show.as_json(found, tmp_path / "x.ecsv", tmp_path / "x.nc"))
+    assert content["outlying"] == known
+    assert [one["outlying"] for one in content["sources"]] == [1.75] * sources
+    marked = [text for text in show.table_lines(found) if "outside, 1.75" in text]
+    assert len(marked) == sources
+
+
+def test_without_a_score_nothing_is_said_of_it(tmp_path: Path) -> None:
+    """As under a model that has none, and in results of earlier versions."""
+    result = make_result(1)
+    assert "outlying" not in to_datatree(result, PROVENANCE)["observed_data"]
+    table = to_table(result, PROVENANCE)
+    assert "outlying" not in table.colnames
+    assert "outlying" not in table.meta
+    write_table(table, tmp_path / "x.ecsv")
+    found = read_summary(tmp_path / "x.ecsv")
+    assert show.outlying_lines(found) == []
+    content = json.loads(show.as_json(found, tmp_path / "x.ecsv", tmp_path / "x.nc"))
+    assert content["outlying"] is None
+    assert not any("outside" in line for line in show.table_lines(found))
+
+
+@pytest.mark.parametrize(
+    "text", ["[1]", "{}", '{"bands": 1}', '{"bands": 1, "outside": [{"low": 1}]}', "x", "null",
+             '{"bands": 1, "outside": [{"first_bin": 1, "low": NaN, "high": 1, "score": 1,'
+             ' "p_value": 1}]}'],
+)  # fmt: skip
+def test_an_edited_summary_of_scores_is_refused(tmp_path: Path, text: str) -> None:
+    table = to_table(scored_result(1), PROVENANCE)
+    table.meta["outlying"] = text
+    write_table(table, tmp_path / "x.ecsv")
+    with pytest.raises(InputError, match=r"x\.ecsv: metadata 'outlying': "):
+        read_summary(tmp_path / "x.ecsv")

@@ -16,6 +16,7 @@ from slotflow.config import load_preset
 from slotflow.errors import InputError
 from slotflow.model import SlotFlow
 from slotflow.response import ResponseGrid
+from tests.outlying_example import WIDTHS, example_score, gaussian_bands
 from tests.synthetic import BINS
 from tests.test_losses import SMALL
 
@@ -207,3 +208,71 @@ def test_a_header_that_announces_more_than_there_is(saved: Path) -> None:
         file.write(struct.pack("<Q", 2**62) + text)
     with pytest.raises(InputError, match="not a readable safetensors file"):
         load_model(saved)
+
+
+@pytest.fixture
+def scored(saved: Path) -> Path:
+    """A model file with the score of a band against the training distribution."""
+    assert load_model(saved).outlying is None  # a file without it is as good as ever
+    model = load_model(saved)
+    model.outlying = example_score(SMALL.context)
+    save_model(saved, model)
+    return saved
+
+
+def test_a_score_comes_back(scored: Path) -> None:
+    found, wanted = load_model(scored).outlying, example_score(SMALL.context)
+    assert found is not None
+    for band in gaussian_bands(3, 10, WIDTHS | {"slots": SMALL.context}):
+        assert found(band) == wanted(band)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("outlying.level.slope", None, "tensor 'outlying.level.slope' is missing"),
+        ("outlying.level.whiten", torch.eye(3).double(), r"expected \(2, 2\) F64; got \(3, 3\)"),
+        ("outlying.shape.whiten", torch.eye(8), r"expected \(8, 8\) F64; got \(8, 8\) F32"),
+        ("outlying.level.whiten", torch.full((2, 2), float("nan")).double(), "not finite"),
+        ("outlying.more.whiten", torch.eye(2).double(), "is not part of the model"),
+    ],
+)
+def test_a_score_with_damaged_arrays(scored: Path, name: str, value: object, said: str) -> None:
+    rewrite(scored, **{name: value})
+    with pytest.raises(InputError, match=said) as refused:
+        load_model(scored)
+    assert str(scored) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"outlying": None}, "metadata: field missing or wrong"),
+        ({"outlying": [1]}, "metadata: field missing or wrong"),
+        ({"outlying": {}}, "outlying: 'version'"),
+        ({"outlying__version": 99}, "outlying: version 99 of the score"),
+        ({"outlying__parts": ["level"]}, "outlying: parts"),
+        ({"outlying__threshold": -1.0}, "outlying: expected a spread and a threshold above 0"),
+        ({"outlying__threshold": 10**400}, "outlying: "),
+        ({"outlying__centre": "x"}, "outlying: "),
+        ({"outlying__spread": [1.0]}, "outlying: expected centre and spread"),
+        ({"outlying__values": [float("nan")] * 12}, "outlying: "),
+        ({"outlying__calibrated": "many"}, "outlying: "),
+    ],
+)
+def test_a_score_with_damaged_numbers(scored: Path, changes: dict[str, object], said: str) -> None:
+    rewrite(scored, metadata=edited(**changes))
+    with pytest.raises(InputError, match=said) as refused:
+        load_model(scored)
+    assert str(scored) in str(refused.value)
+
+
+def test_arrays_of_a_score_that_is_not_there(scored: Path) -> None:
+    def without(metadata: dict[str, str]) -> dict[str, str]:
+        content = json.loads(metadata["slotflow"])
+        del content["outlying"]
+        return {"slotflow": json.dumps(content)}
+
+    rewrite(scored, metadata=without)
+    with pytest.raises(InputError, match=r"'outlying\..*' is not part of the model"):
+        load_model(scored)

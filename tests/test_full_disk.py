@@ -63,6 +63,7 @@ def test_a_folder_in_which_nobody_can_write(
         ["train", str(settings), "--preset", "tiny", "-o", "/proc/slotflow"],
         ["ablate", "synthetic", "--quick", "-o", "/proc/slotflow"],
         ["simulate", "--samples", "2", "--workers", "1", "-o", "/proc/slotflow"],
+        ["report", *model, "--simulate", "8", "-o", "/proc/slotflow"],
     ):
         assert run(command) == 2
         error = capsys.readouterr().err.splitlines()

@@ -5,10 +5,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from slotflow import hdf5, hdf5_checks
+from slotflow import hdf5
 from slotflow.errors import InputError
 
 DATA = np.arange(40_000, dtype=np.float64).reshape(-1, 4)
@@ -33,10 +31,7 @@ def _read(path: Path, name: str = "group/data", **kwargs: object) -> np.ndarray:
         {"chunks": (1000, 3), "compression": "lzf"},
     ],
 )
-def test_reads_what_was_written(
-    path: Path, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hdf5, "SLAB_BYTES", 50_000)  # several slabs, not whole chunks
+def test_reads_what_was_written(path: Path, options: dict[str, object]) -> None:
     with h5py.File(path, "w") as file:
         file.create_dataset("group/data", data=DATA, **options)
     np.testing.assert_array_equal(_read(path), DATA)
@@ -71,21 +66,6 @@ def test_user_block_is_fine(path: Path) -> None:
     with h5py.File(path, "w", userblock_size=1024) as file:
         file["group/data"] = DATA
     np.testing.assert_array_equal(_read(path), DATA)
-
-
-@settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(fraction=st.floats(0.0, 0.999))
-def test_truncated_at_any_length(tmp_path: Path, fraction: float) -> None:
-    whole, cut = tmp_path / "whole.h5", tmp_path / "cut.h5"
-    if not whole.exists():
-        with h5py.File(whole, "w") as file:
-            file.create_dataset("group/data", data=DATA, chunks=(500, 4), compression="gzip")
-    content = whole.read_bytes()
-    cut.write_bytes(content[: int(fraction * len(content))])
-    with pytest.raises(InputError, match=r"cut\.h5: (truncated|not an|damaged|group/data)"):
-        _read(cut)
 
 
 def test_a_flipped_byte_is_noticed(path: Path) -> None:
@@ -156,12 +136,11 @@ def test_declared_but_not_stored(path: Path) -> None:
             _read(path, name)
 
 
-def test_a_chunk_that_unpacks_into_too_much(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hdf5_checks, "MAX_CHUNK_BYTES", 1 << 20)
+def test_a_chunk_that_unpacks_into_too_much(path: Path) -> None:
     with h5py.File(path, "w") as file:
-        zeros = np.zeros(1 << 18)
-        file.create_dataset("group/data", data=zeros, chunks=zeros.shape, compression="gzip")
-    with pytest.raises(InputError, match="a chunk of 2097152 bytes"):
+        many = 1 << 26
+        file.create_dataset("group/data", (many,), "f8", chunks=(many,), compression="gzip")
+    with pytest.raises(InputError, match="a chunk of 536870912 bytes"):
         _read(path)
 
 
@@ -215,28 +194,3 @@ def test_attributes(path: Path) -> None:
         for name in ("array", "reference"):
             with pytest.raises(InputError, match=f"obs, attribute '{name}'"):
                 hdf5.read_attribute(file, "obs", name)
-
-
-@settings(
-    deadline=None,
-    max_examples=150,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(data=st.data())
-def test_corrupted_metadata_never_escapes(tmp_path: Path, data: st.DataObject) -> None:
-    """Bytes of the header overwritten: the data or an InputError, nothing else."""
-    whole, bad = tmp_path / "whole.h5", tmp_path / "bad.h5"
-    if not whole.exists():
-        with h5py.File(whole, "w") as file:
-            file.create_dataset("group/data", data=DATA[:50], chunks=(10, 4), fletcher32=True)
-    content = bytearray(whole.read_bytes())
-    for _ in range(data.draw(st.integers(1, 4))):
-        where = data.draw(st.integers(8, min(4000, len(content) - 1)))
-        content[where] = data.draw(st.integers(0, 255))
-    bad.write_bytes(content)
-    try:
-        result = _read(bad)
-    except InputError:
-        return
-    assert result.size * result.itemsize <= hdf5_checks.MAX_BYTES

@@ -8,9 +8,10 @@ import jax
 import numpy as np
 import pytest
 
+from slotflow.exact_modulation import Modulation
 from slotflow.likelihood import BandLikelihood
 from slotflow.likelihood_jax import BandJax, x64
-from tests.exact_band import band
+from tests.exact_band import OBSERVATION, PRIOR, band
 
 FIRST = (47_000, 251_000)  # 1.5 and 8 mHz
 
@@ -85,6 +86,25 @@ def test_the_priors_gradient() -> None:
     expected[:, 4] = -np.tan(sources[:, 4])
     expected[:, 6] = 1.0 / np.tan(sources[:, 6])
     np.testing.assert_allclose(seen, expected, rtol=1e-9)
+
+
+def test_noise_that_changes_over_the_year() -> None:
+    series = np.zeros((2, 2, 5), dtype=np.complex128)
+    series[0, 0] = series[1, 1] = [-0.25, 0.1j, 1.0, -0.1j, -0.25]
+    series[0, 1] = [0.0, 0.0, 0.05, 0.0, 0.0]
+    series[1, 0] = series[0, 1].conj()
+    plain = band()
+    profile = np.linspace(0.8, 1.2, plain.bins) * np.ones((2, 1))
+    likelihood = BandLikelihood(
+        plain.data, plain.first_bin, plain.level, plain.sigma, plain.kernel.grid, OBSERVATION,
+        PRIOR, 1e-6, Modulation(series), profile,
+    )  # fmt: skip
+    sources = likelihood.draw_prior(np.random.default_rng(9), 4).reshape(2, 2, 8)
+    with x64():
+        prior, ln_l = jax.jit(jax.vmap(BandJax(likelihood).log_prior_and_likelihood))(sources)
+    np.testing.assert_allclose(ln_l, likelihood.log_likelihood(sources), rtol=1e-10)
+    np.testing.assert_allclose(prior, likelihood.log_prior(sources), rtol=1e-10)
+    assert not np.allclose(ln_l, plain.log_likelihood(sources), rtol=1e-3)
 
 
 def test_32_bits_are_refused() -> None:

@@ -329,7 +329,7 @@ def _record(**changes: object) -> Refinement:
         fewer=Evidence(3.0, 0.3), efficiency=0.2, ess=4.0, pareto_k=float("nan"),
         largest=float("nan"), temperatures=(0.5, 1.0), acceptance=0.3, evaluations=123,
         divergence=np.zeros((2, 8)), misfit=np.ones(2), warnings=("one thing", "another"),
-        seconds=1.5,
+        seconds=1.5, foreground=0.0,
     )  # fmt: skip
     return Refinement(**(values | changes))  # type: ignore[arg-type]
 
@@ -342,6 +342,11 @@ def test_records_come_back_from_arrays() -> None:
     for name, value in vars(record).items():
         np.testing.assert_array_equal(getattr(found, name), value)
     assert unpacked_refinement(arrays, "y_") is None
+    arrays.pop("x_foreground")  # as in files of 0.1
+    earlier = unpacked_refinement(arrays, "x_")
+    assert earlier is not None
+    assert np.isnan(earlier.foreground)
+    assert earlier.ln_z == record.ln_z
     arrays.pop("x_before")
     with pytest.raises(KeyError):
         unpacked_refinement(arrays, "x_")
@@ -350,12 +355,17 @@ def test_records_come_back_from_arrays() -> None:
 def test_notes_say_which_band() -> None:
     lines = refinement_notes([_record(), _record(more=Evidence(9.0, 0.1), fewer=Evidence(-1.0, 0))])
     assert sum("band from bin 47058: refinement: one thing" in line for line in lines) == 2
-    assert any("one source more" in line for line in lines)
-    assert any("one source less" in line for line in lines)
+    assert any("favours one source more" in line for line in lines)
+    assert any("favours one source less" in line for line in lines)
+    for share in (0.8, float("nan")):  # the latter of earlier versions, whose noise was white
+        unsure = refinement_notes([_record(more=Evidence(9.0, 0.1), foreground=share)])
+        assert any("no verdict" in line for line in unsure)
+        assert not any("favours" in line for line in unsure)
 
 
 @pytest.mark.parametrize(
-    ("settings", "word"), [({"method": "mcmc"}, "method"), ({"repeats": 0}, "repeats")]
+    ("settings", "word"),
+    [({"method": "mcmc"}, "method"), ({"repeats": 0}, "repeats"), ({"noise": "red"}, "noise")],
 )
 def test_settings_out_of_range(settings: dict[str, object], word: str) -> None:
     with pytest.raises(ValueError, match=word):

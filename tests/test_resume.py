@@ -139,3 +139,17 @@ def test_nothing_of_the_users_is_removed(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="file"):
         Partial(file, "run").open("plan")
     assert file.exists()
+
+
+def test_scores_of_bands_come_back_and_none_stays_none(tmp_path: Path) -> None:
+    scored = [
+        one._replace(record=one.record._replace(outlying=score, outlying_p=p))
+        for one, score, p in zip(_outcomes(), (1.25, -0.5, None), (0.004, 0.5, None), strict=True)
+    ]
+    partial = Partial(tmp_path / "p", "run")
+    partial.open("")
+    partial.save(0, scored)
+    found = partial.load(0, FIRSTS)
+    assert found is not None
+    assert [one.record for one in found] == [one.record for one in scored]
+    assert [one.record.outside for one in found] == [True, False, False]
