@@ -5,8 +5,8 @@ Thin disc (surface density exponential in radius, sech^2 in height) and bulge, w
     dN/df = 5.3 per microhertz (f / 3 mHz)^(-11/3),
 
 inspirals driven by gravitational waves alone. It is not a catalogue: its numbers
-(:class:`slotflow.settings.PopulationSettings`) are chosen so that the unresolved part comes near the
-confusion fit of :mod:`slotflow.noise`.
+(:class:`slotflow.settings.PopulationSettings`) are chosen so that the unresolved part comes near
+the confusion fit of :mod:`slotflow.noise`.
 """
 
 from typing import Final, NamedTuple

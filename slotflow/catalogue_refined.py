@@ -25,6 +25,7 @@ BAND_NUMBERS: Final = (
     ("largest", "largest normalised weight"),
     ("acceptance", "accepted share of the last moves"),
     ("evaluations", "of the likelihood"),
+    ("foreground", "share of the noise taken for that of unresolved binaries"),
     ("seconds", "spent"),
 )
 #: Logarithms of evidences and Bayes factors, each with its standard error.
