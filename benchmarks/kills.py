@@ -1,6 +1,6 @@
 """Commands killed at random moments and run again: is the data what an undisturbed run gives?
 
-    ./run python benchmarks/kills.py [simulate|train|posterior|ablate ...] [--moments 20] [--seed 1]
+    ./run python benchmarks/kills.py [simulate|train|posterior|ablate|report ...] [--moments 20]
 
 SIGKILL to the whole group of processes, at moments drawn from the seed, in turn in four folders;
 then each folder's command is run to its end and its data are compared (tests/killing.py says
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-COMMANDS = ("simulate", "train", "posterior", "ablate")
+COMMANDS = ("simulate", "train", "posterior", "ablate", "report")
 
 
 @click.command()

@@ -63,7 +63,7 @@ def warm(command: str, place: str) -> None:
     batches.BATCH = 1  # type: ignore[misc]
     dataset.MANIFEST_SECONDS = 0.02  # type: ignore[misc]
     Path(place, "settings.yaml").write_text(SETTINGS)
-    if command == "posterior":
+    if command in ("posterior", "report"):
         save_model(Path(place, "model.safetensors"), untrained_model())
     if command == "train":
         work(command, place, str(Path(place, "first")))
@@ -89,15 +89,24 @@ def work(command: str, place: str, out: str) -> int:
                       "--fmax", "1.949e-3", "--samples", "50"],
         "ablate": ["ablate", "synthetic", "--quick", "--epochs", "1", "--tasks", "bumps",
                    "--methods", "linear,vanilla", "--seeds", "2", "--workers", "1"],
+        "report": ["report", "--model", f"{place}/model.safetensors", "--simulate", "64", "--draws",
+                   "50", "--workers", "1"],
     }  # fmt: skip
     return run([*arguments[command], "-o", out])
 
 
 def data(command: str, out: Path) -> dict[str, Any]:
     """Return what a run left, without times."""
-    return {"simulate": _files, "train": _weights, "posterior": _samples, "ablate": _records}[
-        command
-    ](out)
+    readers = {"simulate": _files, "train": _weights, "posterior": _samples, "ablate": _records,
+               "report": _figures}  # fmt: skip
+    return readers[command](out)
+
+
+def _figures(out: Path) -> dict[str, Any]:
+    """A report's figures, and what else is in its folder."""
+    content = json.loads(Path(out, "report.json").read_text())
+    kept = {name: value for name, value in content.items() if name not in ("created", "command")}
+    return kept | {"files": sorted(path.name for path in out.iterdir())}
 
 
 def _files(out: Path) -> dict[str, Any]:
