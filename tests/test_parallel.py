@@ -154,7 +154,7 @@ def test_sigterm_saves_and_the_same_command_goes_on(
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     deadline = time.monotonic() + 120
-    while not (folder / "tensorboard").exists():
+    while not (folder / "tensorboard").exists() or trainers(child.pid) < processes:
         assert time.monotonic() < deadline
         assert child.poll() is None, child.communicate()
         time.sleep(0.1)
@@ -171,6 +171,19 @@ def test_sigterm_saves_and_the_same_command_goes_on(
     grid = response_grid(data.observation, settings.components.slow_samples)
     tokens = open_tokens(data, settings.components, 1)
     assert Trainer(settings, tokens, grid, folder).step == step
+
+
+def trainers(parent: int) -> int:
+    """How many of a process and its children wait for SIGTERM, as a training loop does."""
+    number = 0
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            rows = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        except OSError:  # it has ended
+            continue
+        ours = parent in (int(status.parent.name), int(rows["PPid"]))
+        number += ours and bool(int(rows["SigCgt"], 16) & 1 << (signal.SIGTERM - 1))
+    return number
 
 
 def test_what_this_machine_does_not_have() -> None:
