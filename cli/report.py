@@ -100,6 +100,10 @@ def report(
     _check_output(job, force)
     refusal = f"{output}: another report is being written there; let it end, or give another -o DIR"
     with held_folder(output, ".report.lock", "the report", refusal):
+        from slotflow.atomic import remove_leftovers
+        from slotflow.report.written import REPORT_HTML, REPORT_JSON
+
+        remove_leftovers(output, (REPORT_JSON, REPORT_HTML))
         _run(job)
 
 

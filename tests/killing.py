@@ -104,9 +104,21 @@ def data(command: str, out: Path) -> dict[str, Any]:
 
 def _figures(out: Path) -> dict[str, Any]:
     """A report's figures, and what else is in its folder."""
-    content = json.loads(Path(out, "report.json").read_text())
-    kept = {name: value for name, value in content.items() if name not in ("created", "command")}
-    return kept | {"files": sorted(path.name for path in out.iterdir())}
+    content: dict[str, Any] = _lasting(json.loads(Path(out, "report.json").read_text()))
+    return content | {"files": sorted(path.name for path in out.iterdir())}
+
+
+def _lasting(value: Any) -> Any:
+    """What does not depend on when and where a report was made."""
+    if isinstance(value, list):
+        return [_lasting(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _lasting(one)
+        for name, one in value.items()
+        if name not in ("created", "command", "seconds")
+    }
 
 
 def _files(out: Path) -> dict[str, Any]:

@@ -52,6 +52,39 @@ def test_posterior(
     assert run(command) == 0  # there is room again
 
 
+@pytest.mark.slow
+def test_report(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The bands fit, the page does not."""
+    out, bands = tmp_path / "out", tmp_path / "bands"
+    assert run(["simulate", "--samples", "64", "--workers", "1", "-o", str(bands)]) == 0
+    command = ["report", "--model", str(place / "model.safetensors"), "--data", str(bands),
+               "--draws", "40", "--workers", "1", "-o", str(out)]  # fmt: skip
+    assert run([*command, "--json-only"]) == 0  # the bands are searched, too
+    (out / "report.json").unlink()
+    capsys.readouterr()
+    with files_up_to(5_000):
+        assert run(command) == 2
+    lines = [x for x in capsys.readouterr().err.splitlines() if x.startswith("slotflow: error")]
+    assert len(lines) == 1
+    assert "cannot be written: File too large" in lines[0]
+    assert str(out) in lines[0]
+    assert [p.name for p in out.rglob("*")] == []
+    assert run(command) == 0
+
+
+@pytest.mark.slow
+def test_ablate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["ablate", "synthetic", "--quick", "--epochs", "1", "--tasks", "bumps", "--methods",
+               "linear", "--seeds", "1", "--workers", "1", "-o", str(tmp_path)]  # fmt: skip
+    with files_up_to(200):
+        assert run(command) == 2
+    lines = [x for x in capsys.readouterr().err.splitlines() if x.startswith("slotflow: error")]
+    assert len(lines) == 1
+    assert "cannot be written: File too large" in lines[0]
+    assert [p.name for p in tmp_path.rglob("*.tmp")] == []
+    assert run(command) == 0
+
+
 def test_a_folder_in_which_nobody_can_write(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
