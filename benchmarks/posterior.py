@@ -112,7 +112,7 @@ def run_command(source: Path, workers: int) -> dict[str, Any]:
         started = time.perf_counter()
         command = [
             sys.executable, "-m", "slotflow.cli.main", "posterior", str(source),
-            "--output", folder, "--workers", str(workers),
+            "--fmax", "2.1e-3", "--output", folder, "--workers", str(workers),
         ]  # fmt: skip
         child = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
