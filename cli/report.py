@@ -91,6 +91,9 @@ def report(
 
     checks = [parse(text) for text in conditions]
     paths = [model_file if model_file is not None else shipped("model.safetensors"), *compare]
+    for path in paths:
+        if path.suffix == ".json":
+            raise InputError(f"{path}: several models; a report is about one: give its file")
     command = shlex.join(["slotflow", *(context.obj or ["report"])])
     job = _Job(
         paths, data, BANDS if bands is None else bands, seed, draws, output, checks, junit,

@@ -210,3 +210,10 @@ def test_another_report_in_the_folder(
         assert run(["report", "--simulate", "1", "-o", str(tmp_path)]) == 2
     assert f"{tmp_path}: another report is being written there" in capsys.readouterr().err
     assert not (tmp_path / "report.json").exists()
+
+
+def test_an_index_of_models_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    index = MODEL.with_name("models.json")
+    assert run(["report", "--model", str(index), "-o", str(tmp_path / "out")]) == 2
+    assert f"{index}: several models; a report is about one" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
