@@ -18,12 +18,12 @@ from slotflow.bands import level as noise_power
 from slotflow.config import ComponentSettings
 from slotflow.fit import LocalFit
 from slotflow.response import Complex, Float, ResponseGrid
+from slotflow.starts import SECOND_MODE_ANGLE, other_mode, promising, separation, starts
 from slotflow.templates import STEPS, BankSet, Complex64, TemplateBank
 
 #: Part of the cached searches' names and of every model: change it with the search's result.
 SEARCH_VERSION = "2"
 SWEEPS = 2  # joint refits of all components at the end
-SECOND_MODE_ANGLE = np.deg2rad(25.0)  # a second sky maximum lies at least this far away
 LEVEL_HEIGHT = 60.0  # 2F above which a component counts as a source for the noise level
 CROWDED_LEVEL_HEIGHT = 30.0  # likewise, in bands where hardly a bin is without sources
 CROWDED_QUANTILE = 0.3  # of the residual's power, which then tells the level in place of the median
@@ -235,18 +235,25 @@ class ComponentSearch:
         fit = self.coarse
         data = fit.data(state.residual, centre, state.first_bin)
         scores = state.statistic[row, step].copy()
-        best: list[tuple[float, Float, Complex, Float]] = []
+        places: list[Float] = []
         for _ in range(2):
             index = int(np.argmax(scores))
-            x = np.array([centre + step / STEPS, *bank.sky[index], bank.drift[index]])
-            f, coefficients, hessian = fit.run(x, centre, data, sigma, 2.0)
-            best.append((f, x, coefficients, hessian))
-            scores[_separation(bank.sky, bank.sky[index]) < SECOND_MODE_ANGLE] = 0.0
+            places.append(np.array([centre + step / STEPS, *bank.sky[index], bank.drift[index]]))
+            scores[separation(bank.sky, bank.sky[index]) < SECOND_MODE_ANGLE] = 0.0
+        if self.settings.starts:
+            near = starts(state.statistic, state.peaks, bank, position, self.settings.starts)
+            offset = np.array([float(state.first_bin), 0.0, 0.0, 0.0])
+            places = promising(fit, [*places, *(offset + x for x in near)], centre, data, sigma)
+        best = [(*fit.run(x, centre, data, sigma, 2.0), x) for x in places]
         best.sort(key=lambda item: -item[0])
-        f, x, coefficients, hessian = best[0]
+        f, coefficients, hessian, x = best[0]
+        second = best[1]
+        if self.settings.starts:
+            apart = other_mode([item[3] for item in best])
+            second = next((item for item in best if item[3] is apart), second)
         return _Found(
             x, centre, coefficients, hessian, f, fit.model(x, centre, coefficients, sigma),
-            best[1][1][1:3], best[1][0],
+            second[3][1:3], second[0],
         )  # fmt: skip
 
     def _refit_all(self, state: _State, last: bool) -> None:
@@ -282,13 +289,6 @@ class ComponentSearch:
             record["second_loss"] = max(one.f - one.second_f, 0.0) / level
             record["patch"] = padded[row : row + 2 * PATCH + 1]
         return records
-
-
-def _separation(sky: Float, point: Float) -> Float:
-    cosine = np.sin(sky[:, 1]) * np.sin(point[1]) + np.cos(sky[:, 1]) * np.cos(point[1]) * np.cos(
-        sky[:, 0] - point[0]
-    )
-    return np.asarray(np.arccos(np.clip(cosine, -1.0, 1.0)))
 
 
 def _covariance(hessian: Float) -> Float:

@@ -34,7 +34,7 @@ MAX_PROBLEMS = 20  # of settings that are named in one message
 class ComponentSettings(Settings):
     """The component search (docs: components as tokens)."""
 
-    added: ClassVar[frozenset[str]] = frozenset({"crowded", "rounds"})
+    added: ClassVar[frozenset[str]] = frozenset({"crowded", "rounds", "starts"})
 
     sky_points: int = Field(320, ge=12, le=100_000)
     slow_samples: int = Field(
@@ -48,6 +48,9 @@ class ComponentSettings(Settings):
         False, description="sources in most bins: the noise level is estimated as they come out"
     )
     rounds: int = Field(1, ge=1, description="of search and refits")
+    starts: int = Field(
+        0, ge=0, le=64, description="of the local fit beside a peak, at other bins and sky places"
+    )
 
     @model_validator(mode="after")
     def _filters_fit(self) -> "ComponentSettings":
@@ -80,7 +83,7 @@ class ModelSettings(Settings):
 
     added: ClassVar[frozenset[str]] = frozenset({
         "mixer", "mixer_spectrum", "mlp_width", "quaternion_scores", "kuramoto_causal",
-        "dice_scores", "dice_binary", "parameterisation",
+        "dice_scores", "dice_binary", "parameterisation", "psi_stretched",
     })  # fmt: skip
 
     width: int = Field(96, ge=8, description="token and slot width")
@@ -112,6 +115,9 @@ class ModelSettings(Settings):
     tail_bound: float = Field(5.0, gt=0)
     psi_bins: int = Field(16, ge=2)
     psi_hidden: int = Field(96, ge=8)
+    psi_stretched: bool = Field(
+        False, description="psi's circle stretched about the component's by its SNR"
+    )
     dropout: float = Field(0.0, ge=0, lt=1)
     mixer: Literal["softmax", "quaternion", "kuramoto", "dice"] = Field(
         "softmax", description="how tokens see each other (slotflow.mixers)"

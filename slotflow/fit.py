@@ -141,6 +141,8 @@ def _refine(x, low, high, iterations, centre, duration, times, positions, arm, w
             damped = hessian.copy()
             for k in range(4):
                 damped[k, k] = damped[k, k] * (1.0 + damping) + 1e-12
+            if not (np.all(np.isfinite(damped)) and np.all(np.isfinite(gradient))):
+                break
             step = np.linalg.solve(damped, gradient)
             step[0] = min(0.5, max(-0.5, step[0]))
             size = np.sqrt(step[1] ** 2 + step[2] ** 2)
@@ -196,8 +198,9 @@ class LocalFit:
         return np.asarray(scipy.fft.ifft(cut[:, self._order], axis=1, norm="ortho")).reshape(-1)
 
     def run(
-        self, x: Float, centre: int, data: Complex, sigma: Float, span: float
-    ) -> tuple[float, Complex, Float]:
+        self, x: Float, centre: int, data: Complex, sigma: Float, span: float,
+        iterations: int = MAX_ITERATIONS,
+    ) -> tuple[float, Complex, Float]:  # fmt: skip
         """Maximise F from ``x`` (4,), in place, within ``span`` bins of its start.
 
         Returns:
@@ -207,7 +210,7 @@ class LocalFit:
         coefficients = np.empty(2, dtype=np.complex128)
         hessian = np.empty((4, 4))
         f = _refine(
-            x, x[0] - span, x[0] + span, MAX_ITERATIONS, float(centre), *self._arguments,
+            x, x[0] - span, x[0] + span, iterations, float(centre), *self._arguments,
             self._scale(sigma), data, coefficients, hessian,
             float(fdot_widening(x[0] / self.grid.duration)),
         )  # fmt: skip

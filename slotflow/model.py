@@ -139,6 +139,7 @@ class SlotFlow(nn.Module):
             FEATURES, settings.context, settings.flow_layers, settings.flow_bins,
             settings.flow_hidden, settings.tail_bound, settings.flow_blocks,
         )  # fmt: skip
+        self.psi_stretched = settings.psi_stretched
         self.psi = PsiFlow(PSI_FEATURES, settings.psi_bins, settings.psi_hidden, settings.context)
         self.exists = nn.Sequential(
             nn.Linear(settings.context, settings.width), nn.GELU(), nn.Linear(settings.width, 1)
@@ -220,12 +221,12 @@ class SlotFlow(nn.Module):
             context: (N, context).
             reference: (N, 13) float64.
         """
-        local = to_local(sources, reference, self.bins)
+        local = to_local(sources, reference, self.bins, self.psi_stretched)
         kind = torch.promote_types(context.dtype, torch.float32)  # whatever the autocast
         z, v = local.z.to(kind), local.v.to(kind)
-        flow = self.flow.log_prob(z, context) + local.log_jacobian.to(kind)
+        flow = self.flow.log_prob(z, context) + local.log_jacobian_z.to(kind)
         psi = self.psi.log_prob(v, psi_features(z, reference), context)
-        return torch.stack([flow, psi], dim=-1)
+        return torch.stack([flow, psi + local.log_jacobian_v.to(kind)], dim=-1)
 
     def base_points(self, sources: Tensor, context: Tensor, reference: Tensor) -> Tensor:
         """Return the points of the flow's base that the sources come from: (N, FEATURES).
@@ -235,7 +236,7 @@ class SlotFlow(nn.Module):
             context: (N, context).
             reference: (N, 13) float64.
         """
-        local = to_local(sources, reference, self.bins)
+        local = to_local(sources, reference, self.bins, self.psi_stretched)
         z = local.z.to(torch.promote_types(context.dtype, torch.float32))
         return self.flow.base_point(z, self.flow.project(context))[0]
 
@@ -254,7 +255,8 @@ class SlotFlow(nn.Module):
         """
         kind = torch.promote_types(context.dtype, torch.float32)
         own = reference[:, :, None].expand(-1, -1, valid.shape[1], -1)
-        local = to_local(sources[:, None].expand(-1, own.shape[1], -1, -1), own, self.bins)
+        every = sources[:, None].expand(-1, own.shape[1], -1, -1)
+        local = to_local(every, own, self.bins, self.psi_stretched)
         z, v = local.z.to(kind), local.v.to(kind)
         flow = -flow_cost(self.flow, self.flow.project(context), z, valid)
         psi = self.psi.log_prob(v, psi_features(z, own), context[:, :, None])
@@ -280,8 +282,9 @@ class SlotFlow(nn.Module):
         expanded = reference[:, None].expand(-1, draws, -1)
         features = psi_features(z, expanded)
         v, log_psi = self.psi.sample(features, u, context[:, None])
-        sources = from_local(z.double(), v.double(), expanded, self.bins)
-        jacobian = to_local(sources, expanded, self.bins).log_jacobian
+        stretched = self.psi_stretched
+        sources = from_local(z.double(), v.double(), expanded, self.bins, stretched)
+        jacobian = to_local(sources, expanded, self.bins, stretched).log_jacobian
         return sources, (log_q + log_psi).double() + jacobian
 
     def parameter_counts(self) -> dict[str, int]:

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from slotflow.components import FINE_HEIGHT, ComponentSearch, _separation
+from slotflow.components import FINE_HEIGHT, ComponentSearch
 from slotflow.config import ComponentSettings, ObservationSettings
 from slotflow.parameters import DEC, RA
 from slotflow.response import ResponseGrid, response
 from slotflow.simulate.orbits import response_grid
+from slotflow.starts import separation
 from slotflow.templates import STEPS, make_bank, sky_grid
 from tests.synthetic import random_sources
 
@@ -162,7 +163,7 @@ def test_sky_grid_covers_the_sphere() -> None:
     directions = np.random.default_rng(5).normal(size=(300, 3))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     ra, dec = np.arctan2(directions[:, 1], directions[:, 0]), np.arcsin(directions[:, 2])
-    nearest = [_separation(sky, np.array([a, d])).min() for a, d in zip(ra, dec, strict=True)]
+    nearest = [separation(sky, np.array([a, d])).min() for a, d in zip(ra, dec, strict=True)]
     assert np.rad2deg(max(nearest)) < 10.0
 
 

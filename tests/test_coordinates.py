@@ -34,11 +34,11 @@ def draw(seed: int, n: int) -> tuple[Tensor, Tensor]:
     return sources, torch.stack([uniform(rng, *r, n) for r in references], dim=-1)
 
 
-@given(st.integers(0, 10_000))
-def test_inverse(seed: int) -> None:
+@given(st.integers(0, 10_000), st.booleans())
+def test_inverse(seed: int, stretched: bool) -> None:
     sources, reference = draw(seed, 50)
-    local = to_local(sources, reference, BINS)
-    again = from_local(local.z, local.v, reference, BINS)
+    local = to_local(sources, reference, BINS, stretched)
+    again = from_local(local.z, local.v, reference, BINS, stretched)
     plain = [0, 1, 2, 3, 4, 6]
     assert torch.allclose(again[:, plain], sources[:, plain], rtol=1e-7, atol=1e-7)
     turns = torch.round((again[:, 5] - sources[:, 5]) / (0.5 * torch.pi))
@@ -47,8 +47,8 @@ def test_inverse(seed: int) -> None:
     assert torch.allclose(phase, torch.ones_like(phase), atol=1e-7)
 
 
-@given(st.integers(0, 10_000))
-def test_log_jacobian_is_autograds(seed: int) -> None:
+@given(st.integers(0, 10_000), st.booleans())
+def test_log_jacobian_is_autograds(seed: int, stretched: bool) -> None:
     sources, reference = draw(seed, 1)
     # as functions of the unit-cube coordinates u of to_scored
     low, high = FDOT_T2_PRIOR
@@ -58,12 +58,12 @@ def test_log_jacobian_is_autograds(seed: int) -> None:
     )
 
     def both(u: Tensor) -> Tensor:
-        local = to_local((u * scale)[None], reference, BINS)
+        local = to_local((u * scale)[None], reference, BINS, stretched)
         return torch.cat([local.z[0], local.v])
 
     matrix = torch.autograd.functional.jacobian(both, sources[0] / scale)
     expected = torch.linalg.slogdet(matrix).logabsdet
-    got = to_local(sources, reference, BINS).log_jacobian[0]
+    got = to_local(sources, reference, BINS, stretched).log_jacobian[0]
     assert float(got) == pytest.approx(float(expected), abs=1e-6)
 
 
@@ -113,3 +113,28 @@ def test_a_source_at_its_component_is_at_the_origin() -> None:
     local = to_local(sources, reference, BINS)
     assert float(local.z.abs().max()) < 1e-6
     assert torch.allclose(local.v, torch.full_like(local.v, 0.5), atol=1e-9)
+
+
+def test_the_stretched_circle_is_smooth_and_evens_out_the_width() -> None:
+    """A wrapped normal of the width that an SNR gives: a few tenths wide at any SNR."""
+    sources, reference = draw(5, 1)
+    # one reference: the map of the circle is increasing, onto, and its slope that of differences
+    psi = torch.linspace(0.0, torch.pi, 20_001, dtype=torch.float64)[:-1]
+    many = sources[:1].repeat(len(psi), 1)
+    many[:, 5] = psi
+    local = to_local(many, reference[:1].repeat(len(psi), 1), BINS, stretched=True)
+    steps = torch.remainder(torch.diff(local.v, append=local.v[:1]), 1.0)
+    assert float(steps.min()) > 0.0
+    assert float(steps.sum()) == pytest.approx(1.0, abs=1e-9)
+    ahead = torch.roll(local.log_jacobian_v, -1)
+    mean = torch.exp(0.5 * (local.log_jacobian_v + ahead))
+    assert torch.allclose(steps * len(psi), mean, rtol=0.02)
+    for rho in (5.0, 20.0, 200.0):
+        known = reference[:1].repeat(4000, 1)
+        known[:, 7] = rho
+        at = to_local(sources[:1].repeat(4000, 1), known, BINS)
+        noise = torch.from_numpy(np.random.default_rng(6).normal(size=4000)) * (0.5 / rho)
+        near = sources[:1].repeat(4000, 1)
+        near[:, 5] += torch.pi * (0.5 - at.v) + noise
+        v = to_local(near, known, BINS, stretched=True).v
+        assert 0.04 < float(v.std()) < 0.07

@@ -40,9 +40,11 @@ def test_reading_shapes(kind: str, learned: bool) -> None:
     assert not reading.attention[~data.batch.valid[:, None].expand(-1, 5, -1)].any()
 
 
-def test_samples_have_the_density_that_log_prob_says() -> None:
+@pytest.mark.parametrize("stretched", [False, True])
+def test_samples_have_the_density_that_log_prob_says(stretched: bool) -> None:
     """log q returned with the draws equals log_prob of the draws, on rough weights."""
     model = roughened()
+    model.psi_stretched = stretched
     data = Tensors.of(token_data(1, 5))
     with torch.no_grad():
         reading = model.read(data.batch)
