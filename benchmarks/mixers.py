@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from slotflow.ablate.circuits import Task, reduced_flow, relation, train_layer
-from slotflow.ablate.mixers import sharpness
+from slotflow.ablate.mixers import preset_of, sharpness
 from slotflow.ablate.scoremaps import distances, score_maps
 from slotflow.batches import Tensors
 from slotflow.config import Preset, load_preset
@@ -35,12 +35,15 @@ from slotflow.mixers.dice import dice_scores, linear_scores
 from slotflow.mixers.kuramoto import KuramotoLayer
 from slotflow.mixers.layer import Pairs, split
 from slotflow.mixers.quaternion import QuaternionAttention, conjugate_keys
+from slotflow.objective import loss_parts
 from slotflow.train import Trainer
 
 QUATERNIONS, HEADS = 64, 8
 LENGTHS = (512, 1024, 2048, 4096)
 PAPER = {512: 1.27, 1024: 1.65, 2048: 1.86, 4096: 2.08}
 RATIOS = (0.25, 1.0, 4.0, 16.0)
+#: Methods whose training step is timed against softmax's.
+COSTS = ("quaternion", "hamilton", "kuramoto", "dice", "dice-linear", "dice-streams", "conformer")
 compare = partial(compare_by, clock=time.process_time)
 
 
@@ -270,6 +273,41 @@ def slot_sharpness(bench: Bench) -> dict[str, Any]:
     return found
 
 
+def step_cost(bench: Bench, seconds: float) -> dict[str, list[float]]:
+    """Return a training step's time over softmax's for each mixer of :data:`COSTS`.
+
+    Forward and backward of the whole network on one batch, alternately; the median of the rounds'
+    ratios, the smallest and the largest.
+    """
+
+    def stepper(method: str) -> Callable[[], object]:
+        preset = preset_of(bench.preset, method, 1)
+        trainer = Trainer(preset, bench.tokens, bench.grid, bench.folder / f"cost-{method}")
+        index = np.arange(min(preset.train.batch, len(trainer.held)))
+        network = trainer.network
+        bands = trainer.held.bands(index) if network.needs_data else None
+        rows = Tensors.of(trainer.held.rows(index), bands)
+
+        def call() -> object:
+            network.zero_grad(set_to_none=True)
+            reading = network.read(rows.batch, torch.Generator().manual_seed(1))
+            parts = loss_parts(
+                network, rows.batch, reading, rows.targets, preset.loss, preset.train.matching
+            )
+            parts.terms().total(preset.loss).backward()  # type: ignore[no-untyped-call]
+            return reading
+
+        return call
+
+    softmax = stepper("softmax")
+    found = {}
+    for method in COSTS:
+        result = compare(softmax, stepper(method), seconds)
+        click.echo(result.line(f"training step, softmax and {method}"))
+        found[method] = [result.speedup, *result.spread]
+    return found
+
+
 @click.command()
 @click.option("--quick", is_flag=True, help="Fewer bands, steps and lengths.")
 @click.option("--data", type=click.Path(path_type=Path), help="A training set of the preset.")
@@ -299,6 +337,7 @@ def main(
         bands, seen = (128, 960) if quick else (512, 20_000)
         bench = Bench(Path(place), data, load_preset(preset), samples or bands, passes or seen)
         figures |= maps_figures(bench)
+        figures["step_cost"] = step_cost(bench, 0.5 if quick else 6.0)
         trainer = bench.trainer("shared", {"mixer": "quaternion"}, {})
         sets, pairs = lisa_sets(bench.rows(trainer))
         bias["lisa"] = density_bias(sets, sets, pairs)
