@@ -7,8 +7,9 @@ through the main job with a model, or the models of an index, over all that they
 or between --fmin and --fmax (Hz). A report stands for a true source
 within one bin of it whose waveform overlaps by more than 0.8 with its own; duplicates are
 reports of one source, or pairs of reports that overlap so. Of the reports that stand for a source
-above SNR 7, how many 90% intervals hold the truth is counted. All this for the whole range and by
-model. The last line is one JSON object.
+above SNR 7, how many 90% intervals hold the truth is counted; and how many bands are flagged as
+outside the training distribution, where a model has a score for that. All this for the whole range
+and by model. The last line is one JSON object.
 """
 
 import itertools
@@ -31,11 +32,13 @@ from slotflow.merging import Comparison
 from slotflow.metrics import covered
 from slotflow.parameters import F0, NAMES
 from slotflow.readers import read_observation, read_truth
+from slotflow.report.outlying import summarised
 from slotflow.results import SUMMARY_PERIODS, Result
 from slotflow.simulate.observation import GalaxySettings, simulate_observation
 
 MODEL = Path(__file__).resolve().parent.parent / "data" / "models.json"
 COVERED_SNR = 7.0
+LEVEL = 0.9  # of intervals
 EDGES = (4.0, 5.0, 7.0, 10.0, 20.0)
 FIRST_SEED = 101  # not that of the example
 SAME = 0.8
@@ -95,15 +98,25 @@ def share(
     false = (matches.truth < 0) & ~matches.duplicate
     sure = np.array([s.probability > 0.9 for s in reports], dtype=bool)
     held = coverage(reports, truths, loudness, matches.truth)
+    scores = [t.outlying for t in tiles if t.outlying is not None]
+    outlying = summarised(scores, [], LEVEL) if scores else None
     click.echo(f"{1e3 * ends[0]:.3f}-{1e3 * ends[1]:.3f} mHz")
     show(found)
     click.echo(
         f"probability above 0.9: {int(sure.sum())}, of nothing: {int((sure & false).sum())};"
         f" 90% intervals hold {held}"
     )
+    if outlying is not None:
+        out, quantiles = outlying.outside, dict(outlying.quantiles)
+        click.echo(
+            f"outside the training distribution: {out.hits} of {out.number} bands (of simulated"
+            f" ones {outlying.nominal:.0%}); score: median {quantiles[0.5]:.2f}, 99%"
+            f" {quantiles[0.99]:.2f}, largest {quantiles[1.0]:.2f}"
+        )
     return asdict(found) | {
         "fmin": ends[0], "fmax": ends[1], "reports_above_0.9": int(sure.sum()),
         "false_above_0.9": int((sure & false).sum()), "coverage90": held,
+        "outlying": None if outlying is None else asdict(outlying),
     }  # fmt: skip
 
 

@@ -98,6 +98,13 @@ def held_folder(folder: Path, lock: str, what: str, refusal: str) -> Iterator[No
                 folder.rmdir()
 
 
+def _run_by_a_steady_clock(bar: object) -> None:
+    """Let a bar tell times by a clock that nobody sets; its own is the wall's."""
+    now = time.monotonic()
+    for name, value in (("_time", time.monotonic), ("start_t", now), ("last_print_t", now)):
+        setattr(bar, name, value)
+
+
 @contextmanager
 def progress(label: str, unit: str) -> Iterator[Progress]:
     """Show progress on stderr: a bar on a terminal, else a plain line now and then.
@@ -109,7 +116,9 @@ def progress(label: str, unit: str) -> Iterator[Progress]:
     if sys.stderr.isatty():
         from tqdm import tqdm
 
+        tqdm.monitor_interval = 0  # a thread that looks at the wall clock
         with tqdm(desc=label, unit=f" {unit}", leave=False) as bar:
+            _run_by_a_steady_clock(bar)
 
             def advance(done: int, total: int, text: str = "") -> None:
                 bar.total = total

@@ -69,9 +69,10 @@ def report(
 
     CRPS, compression, NLL and energy score by SNR, number of sources, frequency and separation;
     rank histograms, PIT, coverage, TARP and a learned discriminator; numbers of sources; what is
-    found; what slots do. Writes DIR/report.html, a page that needs no network, and
-    DIR/report.json. Fresh bands are simulated for it unless --data gives some: 1,000 take one to
-    two minutes on two cores. Bands with the seed of a model's training data are refused.
+    found; what slots do; how many bands are outside the training distribution. Writes
+    DIR/report.html, a page that needs no network, and DIR/report.json. Fresh bands are simulated
+    for it unless --data gives some: 1,000 take one to two minutes on two cores. Bands with the
+    seed of a model's training data are refused.
 
     Exit code 1 where a condition of --fail-if holds, 2 where one names no figure.
 
@@ -158,7 +159,8 @@ def _run(job: _Job) -> None:
 
     torch.set_num_threads(1)  # small tensors, and the same sums on every machine
     models = load(job.paths)
-    known = figure_names(NAMES, [one.name for one in models[1:]], job.refine > 0)
+    scored = [i for i, one in enumerate(models) if one.model.outlying is not None]
+    known = figure_names(NAMES, [one.name for one in models[1:]], job.refine > 0, scored)
     check_names(job.checks, dict.fromkeys(known))
     with _bands(job, models) as (data, seconds):
         settings = report_settings(job.seed, job.draws, job.refine)
@@ -269,8 +271,26 @@ def _model_lines(one: "ModelReport", loud_snr: float) -> list[str]:
         f" ({test}), adjusted for their number {worst.adjusted:.2g}",
         f"number of sources exact {numbers.exact:.1%}, within one {numbers.within_one:.1%};"
         f" found {recall}, right {right}, {d.duplicates} duplicates",
+        *_outlying_lines(one),
         *_refined_lines(one),
         *(f"note: {text}" for text in one.notes),
+    ]
+
+
+def _outlying_lines(one: "ModelReport") -> list[str]:
+    """Return how many bands are flagged, where the model has a score."""
+    found = one.outlying
+    if found is None:
+        return []
+    outside = found.outside
+    interval = ""
+    if outside.lower is not None and outside.upper is not None:
+        interval = f"{outside.lower:.1%} to {outside.upper:.1%}; "
+    middle, high, largest = (score for level, score in found.quantiles if level in (0.5, 0.99, 1.0))
+    return [
+        f"outside the training distribution: {outside.hits} of {outside.number} bands"
+        f" ({interval}of simulated ones {found.nominal:.0%}); score: median {middle:.2f},"
+        f" 99% {high:.2f}, largest {largest:.2f}"
     ]
 
 

@@ -3,7 +3,7 @@
 import glob
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from slotflow.errors import InputError
@@ -27,7 +27,8 @@ def written(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # read-only by now, with nothing of ours: the first error tells
+            temporary.unlink(missing_ok=True)
 
 
 def remove_leftovers(folder: Path, names: Iterable[str]) -> None:

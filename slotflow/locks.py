@@ -4,7 +4,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +33,8 @@ def held(path: Path, refusal: str, *, keep: bool = False) -> Iterator[None]:
         yield
     finally:
         if not keep:
-            path.unlink(missing_ok=True)  # before it is let go of
+            with suppress(OSError):  # read-only by now: a file that nobody has locked is left
+                path.unlink(missing_ok=True)  # before it is let go of
         os.close(handle)
 
 

@@ -1,6 +1,8 @@
 """The log of a training run: a CSV file, and TensorBoard's events."""
 
 import csv
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +27,12 @@ class RunLog:
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(str(folder / EVENTS))
+            if not isinstance(threading.excepthook, _Quiet):
+                threading.excepthook = _Quiet(threading.excepthook)
+            try:
+                self._writer = SummaryWriter(str(folder / EVENTS))
+            except OSError as error:
+                raise self._refused(error) from error
 
     def add(self, row: dict[str, float]) -> None:
         """Append a row, which has its ``step``.
@@ -42,12 +49,20 @@ class RunLog:
                 writer.writerow(row)
         except OSError as error:
             raise InputError(f"{self.path}: cannot be written: {error.strerror}") from error
-        if self._writer is not None:
+        if self._writer is None:
+            return
+        try:
             for name, value in row.items():
                 group, _, term = name.partition("_")
                 tag = f"{group}/{term}" if term else name
                 self._writer.add_scalar(tag, value, int(row["step"]))
             self._writer.flush()
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: OSError) -> InputError:
+        folder = self.path.parent / EVENTS
+        return InputError(f"{folder}: cannot be written: {error.strerror or error}")
 
     def forget_after(self, step: int) -> None:
         """Drop what was written after a checkpoint at ``step``: it will be made again."""
@@ -71,3 +86,15 @@ class RunLog:
             writer = csv.DictWriter(file, names)
             writer.writeheader()
             writer.writerows(rows)
+
+
+class _Quiet:
+    """Of what ends threads, keeps back errors of TensorBoard's writer: the next call has them."""
+
+    def __init__(self, before: Callable[[threading.ExceptHookArgs], object]) -> None:
+        self._before = before
+
+    def __call__(self, of: threading.ExceptHookArgs, /) -> None:
+        ours = type(of.thread).__module__.startswith("tensorboard.")
+        if not (ours and isinstance(of.exc_value, OSError)):
+            self._before(of)

@@ -1,5 +1,6 @@
 """The state of a training run on disk: the last, and the one before it."""
 
+import io
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,12 +19,10 @@ def save_state(folder: Path, state: dict[str, Any]) -> None:
     Raises:
         InputError: the system refuses to write; what stood there stands.
     """
-    path = folder / STATE_FILE
+    path, whole = folder / STATE_FILE, io.BytesIO()
+    torch.save(state, whole)  # its own writer makes a RuntimeError in C++ words of a full disk
     with written(path) as temporary:
-        try:
-            torch.save(state, temporary)
-        except RuntimeError as error:  # what PyTorch makes of a full disk
-            raise InputError(f"{path}: cannot be written: {error}") from error
+        temporary.write_bytes(whole.getvalue())
         if path.exists():
             path.replace(folder / BEFORE_FILE)
 

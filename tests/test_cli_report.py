@@ -57,7 +57,8 @@ def test_two_models_on_given_bands(
     """A model beside a copy of itself: the same figures, no difference; conditions decide."""
     copy, out = tmp_path / "copy.safetensors", tmp_path / "out"
     shutil.copy(MODEL, copy)
-    conditions = ("crps.f0 > 1e-12", "compared.copy.difference.ra != 0", "k_within_one < 0.5")
+    conditions = ("crps.f0 > 1e-12", "compared.copy.difference.ra != 0", "k_within_one < 0.5",
+                  "outlying.share > 0.9")  # fmt: skip
     checks = [word for text in conditions for word in ("--fail-if", text)]
     command = ["report", "--data", str(bands), "--compare", str(copy), *FEW, "-o", str(out)]
     assert run([*command, *checks, "--junit", str(tmp_path / "verdicts.xml")]) == 1
@@ -72,6 +73,9 @@ def test_two_models_on_given_bands(
     assert content["crps"] == content["compared"]["copy"]["crps"]
     assert set(content["compared"]["copy"]["difference"].values()) == {0.0}
     assert content["crps_snr10"]["f0"] < 0.01  # it is the model that ships
+    assert content["outlying"] == content["compared"]["copy"]["outlying"]
+    assert 0.0 < content["outlying"]["q50"] <= content["outlying"]["largest"]
+    assert said.out.count("outside the training distribution") == 2
     assert content["details"]["models"][0]["model"]["training_seeds"] == [1]
     page = (out / "report.html").read_text("utf-8")
     assert page.lstrip().lower().startswith("<!doctype html")

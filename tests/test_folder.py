@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from slotflow.cli.common import error_line
 from slotflow.cli.main import run
 from slotflow.config import Preset
 from slotflow.errors import InputError
@@ -22,6 +23,8 @@ from slotflow.manifest import read_manifest, write_manifest
 from slotflow.setcheck import check_shards, checked_manifest
 from slotflow.simulate import dataset, folder
 from slotflow.simulate.distribute import Processes
+from tests.broken_disk import ReadOnly
+from tests.jumping import Jumping
 from tests.test_distribute import (  # noqa: F401  (undisturbed: a fixture)
     ROOT,
     SAMPLES,
@@ -170,6 +173,43 @@ def test_a_file_that_cannot_be_written_to_the_end(tmp_path: Path, limit: int) ->
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         ".lock", "manifest.json", "notes.txt", "simulate.log"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("after", [0, 2, 7, 12])
+def test_a_disk_that_becomes_read_only(
+    undisturbed: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """One error, naming what cannot be written; what stands counts, the rerun adds the rest."""
+    out = tmp_path / "out"
+    out.mkdir()
+    with monkeypatch.context() as patch:
+        ReadOnly(out, after, patch)
+        with pytest.raises((InputError, OSError)) as caught:
+            simulate(out)
+    line = error_line(caught.value)
+    assert str(out) in line
+    assert "Read-only file system" in line
+    standing = {name: c for name, c in contents(out).items() if name.endswith(".h5")}
+    assert all(undisturbed[name] == content for name, content in standing.items())
+    assert (len(standing) > 0) == (after > 7)
+    simulate(out)
+    assert different(out, undisturbed) == []
+
+
+def test_a_clock_that_jumps(
+    undisturbed: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Back to 1970 and on to 2100: it is in the log alone, and no time there is below zero."""
+    with monkeypatch.context() as patch:
+        clock = Jumping(patch)
+        simulate(tmp_path)
+        (tmp_path / "shard-00003.h5").unlink()
+        simulate(tmp_path)
+        assert clock.looks > 8
+    assert different(tmp_path, undisturbed) == []
+    lines = log(tmp_path)
+    assert {line["time"][:4] for line in lines} >= {"1970", "2027"}
+    assert all(0.0 <= line["seconds"] < 600.0 for line in lines if "seconds" in line)
 
 
 def test_a_folder_that_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,10 @@ import pytest
 
 from slotflow.checkpoint import save_model
 from slotflow.cli.main import run
+from slotflow.errors import InputError
+from slotflow.runlog import RunLog
+from tests import mounts, small_disk
+from tests.broken_disk import ReadOnly
 from tests.chain import untrained_model
 from tests.stored_set import write_stored_set
 
@@ -32,6 +36,50 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
+def test_train(tmp_path: Path) -> None:
+    """File systems too small for a run, from none of its files to all but the last, and folders
+    that become read-only after some changes: the checkpoints that stand are whole, and the same
+    command ends, with room, with the weights of a run that nothing disturbed."""
+    if not mounts.possible():
+        pytest.skip("this system lets us mount nothing")
+    told = mounts.apart("tests.small_disk", tmp_path)
+    assert len(told) == small_disk.CASES + len(small_disk.CHANGES)
+    failed = [one for one in told if one["code"]]
+    for one in failed:
+        assert one["code"] == 2, one
+        lines = one["said"].splitlines()
+        errors = [line for line in lines if line.startswith("slotflow: error: ")]
+        assert len(errors) == 1, one
+        assert one["out"] in errors[0]
+        assert ("No space left" if one["case"] == "full" else "Read-only file") in errors[0]
+        assert "Traceback" not in one["said"]
+        # those that stand are of subsequent checkpoints, at every step one
+        assert len(one["states"]) < 2 or one["states"][0] - one["states"][1] == 1, one
+    assert all(one["left"] == [] for one in failed if one["case"] == "full")
+    assert len(failed) >= len(told) - 1
+    assert sum(len(one["states"]) > 0 and len(one["models"]) > 0 for one in failed) >= 2
+    assert [one["again"] for one in told] == [0] * len(told)
+    assert [one["different"] for one in told] == [[]] * len(told)
+
+
+def test_events_for_tensorboard(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """They are written by a thread of its own, whose error comes out as ours, once."""
+    log = RunLog(tmp_path, tensorboard=True)
+    row = {f"held_{number}": 0.125 for number in range(8)}
+    log.add({"step": 1, **row})
+
+    def more() -> None:
+        for step in range(2, 40):
+            log.path.unlink()  # begun anew, so that it stays below
+            log.add({"step": step, **row})
+
+    with files_up_to(1000), pytest.raises(InputError) as caught:
+        more()
+    assert str(caught.value) == f"{tmp_path / 'tensorboard'}: cannot be written: File too large"
+    assert "Traceback" not in capfd.readouterr().err
+
+
 SHORT = ("--fmin", "1.9400e-3", "--fmax", "1.9440e-3", "--samples", "400")
 
 
@@ -53,8 +101,11 @@ def test_posterior(
 
 
 @pytest.mark.slow
-def test_report(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The bands fit, the page does not."""
+def test_report(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The bands fit, the page does not; or the disk becomes read-only before or after the page."""
     out, bands = tmp_path / "out", tmp_path / "bands"
     assert run(["simulate", "--samples", "64", "--workers", "1", "-o", str(bands)]) == 0
     command = ["report", "--model", str(place / "model.safetensors"), "--data", str(bands),
@@ -69,7 +120,16 @@ def test_report(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "cannot be written: File too large" in lines[0]
     assert str(out) in lines[0]
     assert [p.name for p in out.rglob("*")] == []
-    assert run(command) == 0
+    for after in (0, 1, 4):
+        capsys.readouterr()
+        with monkeypatch.context() as patch:
+            ReadOnly(out, after, patch)
+            assert run([*command, "--force"]) == 2
+        lines = [x for x in capsys.readouterr().err.splitlines() if x.startswith("slotflow: error")]
+        assert len(lines) == 1
+        assert str(out) in lines[0]
+        assert "Read-only file system" in lines[0]
+    assert run([*command, "--force"]) == 0
 
 
 @pytest.mark.slow

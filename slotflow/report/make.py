@@ -13,6 +13,7 @@ import numpy as np
 from slotflow import __version__
 from slotflow.checkpoint import Model, load_model
 from slotflow.detection import BINS, OVERLAP
+from slotflow.errors import InputError
 from slotflow.report.compare import differences
 from slotflow.report.figures import PARAMETERS, PriorScores, model_report
 from slotflow.report.identity import (
@@ -23,6 +24,7 @@ from slotflow.report.identity import (
     names_of,
 )
 from slotflow.report.outcome import Outcome, collect
+from slotflow.report.outlying import outlying_scores
 from slotflow.report.priors import prior_scores
 from slotflow.report.record import ModelReport, RefinedScores, Report, ReportSettings
 from slotflow.store import TrainingSet
@@ -110,6 +112,10 @@ def make(job: Job, stage: Stage) -> Report:
         identity = model_identity(one.path, one.model, one.name)
         found = model_report(identity, outcome, prior, data, job.settings, seconds, notes)
         took = {**found.seconds, "figures": round(time.perf_counter() - started, 3)}
+        if one.model.outlying is not None:
+            started = time.perf_counter()
+            found = _with_outlying(job, one, found, stage)
+            took["training distribution"] = round(time.perf_counter() - started, 3)
         if job.settings.refine and not models:
             refined = _refined(job, one, outcome, stage)
             found = replace(found, refined=refined)
@@ -144,6 +150,22 @@ def _read(job: Job, one: Loaded, stage: Stage) -> tuple[Outcome, dict[str, float
         outcome = collect(one.model, job.data, tokens, job.settings, told)
     took = {"search": searched - started, "posteriors": time.perf_counter() - searched}
     return outcome, {name: round(value, 3) for name, value in took.items()}
+
+
+def _with_outlying(job: Job, one: Loaded, found: ModelReport, stage: Stage) -> ModelReport:
+    """Add how far the bands lie from the training distribution.
+
+    What the search found stands in files beside the tokens that all else is made of: where one is
+    gone, a note says so.
+    """
+    label = "" if len(job.models) == 1 else f"{one.name}: "
+    try:
+        with stage(f"{label}comparing with the training distribution", "bands") as told:
+            scores = outlying_scores(one.model, job.data, job.settings.level, told)
+    except InputError as error:
+        note = f"not compared with the training distribution: {error}"
+        return replace(found, notes=(*found.notes, note))
+    return replace(found, outlying=scores)
 
 
 def _refined(job: Job, one: Loaded, outcome: Outcome, stage: Stage) -> RefinedScores:

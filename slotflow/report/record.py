@@ -282,8 +282,24 @@ class RefinedScores:
 
 
 @dataclass(frozen=True)
+class OutlyingScores:
+    """How far the bands lie from those that the model was trained on (:mod:`slotflow.outlying`).
+
+    ``outside``: how many of the bands have a score above 1 and are flagged; ``nominal`` is the
+    share of the training distribution that is. ``quantiles`` (level, score) rise to the largest
+    score, of level 1. ``kinds``: what the flagged bands are furthest in, and how many each.
+    """
+
+    outside: Share
+    nominal: float
+    quantiles: tuple[tuple[float, float], ...]
+    kinds: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
 class ModelReport:
-    """Everything of one model; ``refined`` None where no refinement was asked for."""
+    """Everything of one model; ``refined`` None where no refinement was asked for, ``outlying``
+    where the model has no score against its training distribution."""
 
     model: ModelIdentity
     scores: Scores
@@ -297,6 +313,7 @@ class ModelReport:
     seconds: Mapping[str, float]
     notes: tuple[str, ...]
     refined: RefinedScores | None = None
+    outlying: OutlyingScores | None = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,14 @@ from slotflow.report.blocks import Block, Figure, Folded, Part, Said, Section
 from slotflow.report.charts import Named, Value
 from slotflow.report.charts_found import ScoreRow, groups_panel, scores_panel
 from slotflow.report.record import Breakdown, ModelReport, Report
-from slotflow.report.sections_tests import calibration, detection, numbers, slots, tail
+from slotflow.report.sections_tests import (
+    calibration,
+    detection,
+    numbers,
+    outlying,
+    slots,
+    tail,
+)
 from slotflow.report.tables import (
     Table,
     breakdown_table,
@@ -63,7 +70,7 @@ def tested(report: Report) -> Section:
     for model in report.models:
         head = f"{model.model.name}: " if len(names) > 1 else ""
         notes += [head + note for note in model.notes]
-    parts = [Part("tested-what", "", "", tuple(blocks))]
+    parts = [Part("tested-what", "", "", tuple(blocks)), *outlying(report)]
     if notes:
         parts.append(Part("notes", "Notes", "", tuple(Said(note) for note in notes)))
     return Section("tested", "What was tested", "", tuple(parts))

@@ -25,6 +25,7 @@ from slotflow.report.tables_tests import (
     detection_table,
     joint_tests_table,
     numbers_table,
+    outlying_table,
     parameter_tests_table,
     slots_table,
 )
@@ -78,6 +79,12 @@ _DETECTION: Final = (
     " reports stands for a true source, by the reports' own SNR. A second report of the same"
     " source is a duplicate, any other wrong one a false alarm."
 )
+_OUTLYING: Final = (
+    "A score compares what search and network make of a band, its noise too, with simulated bands"
+    " that the model was not trained on. Above 1, as few of these have it, a band is flagged: it is"
+    " outside the training distribution. Where many are, the bands are not what the model was"
+    " trained for, and its probabilities and widths are not calibrated on them."
+)
 _SLOTS: Final = (
     "Each slot should attend to one source and use its evidence up. Overlap is how far slots look"
     " at the same components: 0 is best, chance beside it. Evidence on sources should fall to"
@@ -94,6 +101,13 @@ def named[T](report: Report, get: Callable[[ModelReport], T | None]) -> list[Nam
 def tail(model: ModelReport, report: Report) -> str:
     """Return the model's name for the end of a caption, where there are several."""
     return f", {model.model.name}" if len(report.models) > 1 else ""
+
+
+def outlying(report: Report) -> tuple[Part, ...]:
+    """Return how far the bands lie from the training distributions; nothing without a score."""
+    table = outlying_table("outlying-scores", report.models, interval_name(report))
+    title = "Against the training distribution"
+    return (Part("outlying", title, _OUTLYING, (table,)),) * bool(table.rows)
 
 
 def calibration(report: Report, labels: Labels) -> Section:

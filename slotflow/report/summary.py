@@ -9,6 +9,11 @@ from slotflow.report.verdict import LEVEL, loud_recall
 def summary_table(ident: str, report: Report) -> Table:
     """Return the figures that matter most, a column a model."""
     columns = [_figures(model, report.settings.loud_snr) for model in report.models]
+    if any(model.outlying is not None for model in report.models):
+        for column, model in zip(columns, report.models, strict=True):
+            scores = model.outlying
+            outside = None if scores is None else scores.outside.share
+            column["outside the training distribution"] = percent(outside)
     rows = tuple((name, tuple(column[name] for column in columns)) for name in columns[0])
     names = tuple(model.model.name for model in report.models)
     return Table(ident, "In short", "figure", names, rows)

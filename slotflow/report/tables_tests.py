@@ -5,6 +5,7 @@ from typing import Final
 
 from slotflow.cardinality import CountTests, Reliability
 from slotflow.report import text
+from slotflow.report.outlying import QUANTILES
 from slotflow.report.record import ModelReport, PValue, SlotFigures
 from slotflow.report.tables import (
     Cell,
@@ -14,6 +15,7 @@ from slotflow.report.tables import (
     p_value,
     percent,
     share,
+    words,
 )
 
 #: Tests by their keys, in words.
@@ -165,6 +167,23 @@ def alarms_table(ident: str, models: Sequence[ModelReport]) -> Table:
         "a band", "interval",
     )  # fmt: skip
     return Table(ident, "Reports, duplicates and false alarms", "model", columns, tuple(rows))
+
+
+def outlying_table(ident: str, models: Sequence[ModelReport], level: str) -> Table:
+    """Return how many bands are outside the training distribution, and the scores' quantiles."""
+    rows, names = [], tuple(QUANTILES)
+    for model in models:
+        found = model.outlying
+        if found is not None:
+            kinds = ", ".join(f"{kind} {count}" for kind, count in found.kinds)
+            scores = (number(score) for _, score in found.quantiles)
+            cells = (*share(found.outside), percent(found.nominal), *scores, words(kinds))
+            rows.append((model.model.name, cells))
+    shown = (*(f"{QUANTILES[name]:.0%}" for name in names[:-1]), "largest")
+    columns = ("share", level, "of", "of simulated ones", *shown, "furthest in")
+    groups = (("score above 1", 4), ("quantiles of the score", len(names)), ("", 1))
+    caption = "Bands and the training distribution"
+    return Table(ident, caption, "model", columns, tuple(rows), groups)
 
 
 def slots_table(ident: str, models: Sequence[ModelReport]) -> Table:

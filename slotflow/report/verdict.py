@@ -24,7 +24,7 @@ def verdict(model: ModelReport, report: Report, labels: Mapping[str, str]) -> tu
     """Return what to know of a model, the tests first."""
     lines = [calibration(model, labels), *prior(model.scores, labels)]
     lines += published(model, labels)
-    lines += [numbers(model), *found(model, report.settings.loud_snr)]
+    lines += [numbers(model), *found(model, report.settings.loud_snr), *outlying(model)]
     return tuple(lines)
 
 
@@ -134,6 +134,21 @@ def found(model: ModelReport, loud: float) -> list[Line]:
             "note",
             f"Detection: {text.percent(hits / number)} of the {text.count(number)} true sources"
             f" from SNR {text.number(loud, 2)} on are found; {tail}",
+        )
+    ]
+
+
+def outlying(model: ModelReport) -> list[Line]:
+    """Say how many bands are outside the training distribution; nothing without a score."""
+    scores = model.outlying
+    if scores is None or scores.outside.share is None:
+        return []
+    outside = scores.outside
+    return [
+        Line(
+            "note",
+            f"Training distribution: {text.percent(outside.share)} of {text.count(outside.number)}"
+            f" bands are outside it; of simulated ones {scores.nominal:.0%} are.",
         )
     ]
 

@@ -3,12 +3,20 @@
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from slotflow.atomic import written
-from slotflow.report.record import ModelReport, RefinedParameter, RefinedScores, Report, Scores
+from slotflow.report.outlying import QUANTILES
+from slotflow.report.record import (
+    ModelReport,
+    OutlyingScores,
+    RefinedParameter,
+    RefinedScores,
+    Report,
+    Scores,
+)
 
 SCHEMA: Final = 1
 REPORT_JSON: Final = "report.json"
@@ -26,6 +34,7 @@ _REFINED_EACH: Final[dict[str, Callable[[RefinedParameter], float | None]]] = {
     "coverage90_network": lambda p: p.coverage.mean,
 }  # fmt: skip
 _REFINED: Final = ("bands", "sources", "not_found", "not_refined", "warned", "seconds")
+_OUTLYING: Final = ("share", "lower", "upper", *QUANTILES)
 _OTHERS: Final = (
     "c2st_auc", "smallest_padjusted", "k_exact", "k_within_one", "k_bias", "k_exact_loud",
     "k_within_one_loud", "k_log_score", "k_rps", "reliability_error", "reliability_error_k",
@@ -40,7 +49,8 @@ def figures(report: Report, number: int = 0) -> dict[str, Any]:
 
     ``crps`` and the other plain names are of all sources, ``_snr10`` of those above SNR 10;
     p-values ``_pvalue`` as they are, ``_padjusted`` adjusted for the number of tests. ``refined``
-    is there where bands were refined.
+    is there where bands were refined, ``outlying`` where the bands were scored against the
+    training distribution.
     """
     model, names = report.models[number], [p.name for p in report.parameters]
     found: dict[str, Any] = {}
@@ -56,6 +66,8 @@ def figures(report: Report, number: int = 0) -> dict[str, Any]:
     found["sources"], found["bands"] = report.data.sources, report.data.bands
     if model.refined is not None:
         found["refined"] = _refined(model.refined, names)
+    if model.outlying is not None:
+        found["outlying"] = _outlying(model.outlying)
     if number:
         name = model.model.name
         change: dict[str, float | None] = dict.fromkeys((*names, "energy", "nll"))
@@ -65,11 +77,13 @@ def figures(report: Report, number: int = 0) -> dict[str, Any]:
 
 
 def figure_names(
-    parameters: Sequence[str], compared: Sequence[str] = (), refined: bool = False
-) -> list[str]:
+    parameters: Sequence[str], compared: Sequence[str] = (), refined: bool = False,
+    scored: Collection[int] = (),
+) -> list[str]:  # fmt: skip
     """Return the dotted names of all figures of a report of these parameters and other models.
 
-    ``refined``: whether bands were refined, by the first model.
+    ``refined``: whether bands were refined, by the first model; ``scored``: the numbers of the
+    models, 0 the first, that have a score against their training distribution.
     """
     each = [f"{key}{end}" for end in ("", "_snr10") for key in _EACH]
     each += [f"{test}_{key}" for test in _RANK_TESTS for key in _P_KEYS]
@@ -84,7 +98,9 @@ def figure_names(
     if refined:
         exact = [f"refined.{key}.{name}" for key in _REFINED_EACH for name in parameters]
         exact += [f"refined.{key}" for key in _REFINED]
-    return names + others + changes + exact
+    heads = ("", *(f"compared.{model}." for model in compared))
+    apart = [f"{heads[i]}outlying.{key}" for i in sorted(scored) for key in _OUTLYING]
+    return names + others + changes + exact + apart
 
 
 def _scores(scores: Scores | None, end: str, names: list[str] | None = None) -> dict[str, Any]:
@@ -115,6 +131,14 @@ def _refined(found: RefinedScores, names: list[str]) -> dict[str, Any]:
         for key, value in _REFINED_EACH.items()
     }
     return each | {key: getattr(found, key) for key in _REFINED}
+
+
+def _outlying(found: OutlyingScores) -> dict[str, float | None]:
+    outside, scores = found.outside, (score for _, score in found.quantiles)
+    return {
+        "share": outside.share, "lower": outside.lower, "upper": outside.upper,
+        **dict(zip(QUANTILES, scores, strict=True)),
+    }  # fmt: skip
 
 
 def _tests(model: ModelReport) -> dict[str, Any]:
