@@ -83,7 +83,7 @@ class ModelSettings(Settings):
 
     added: ClassVar[frozenset[str]] = frozenset({
         "mixer", "mixer_spectrum", "mlp_width", "quaternion_scores", "kuramoto_causal",
-        "dice_scores", "dice_binary", "parameterisation", "psi_stretched",
+        "dice_scores", "dice_binary", "parameterisation", "psi_stretched", "mid_epoch",
     })  # fmt: skip
 
     width: int = Field(96, ge=8, description="token and slot width")
@@ -117,6 +117,9 @@ class ModelSettings(Settings):
     psi_hidden: int = Field(96, ge=8)
     psi_stretched: bool = Field(
         False, description="psi's circle stretched about the component's by its SNR"
+    )
+    mid_epoch: bool = Field(
+        False, description="local coordinates of the frequency and phase amid the observation"
     )
     dropout: float = Field(0.0, ge=0, lt=1)
     mixer: Literal["softmax", "quaternion", "kuramoto", "dice"] = Field(

@@ -98,7 +98,7 @@ def frequency_estimates(
 
     Args:
         attention: (B, S, C).
-        reference: (B, C, 13) float64.
+        reference: (B, C, R) float64.
         valid: (B, C) bool.
         choice: (B, S) the slot's component.
         bins: bins of a band.
@@ -140,7 +140,7 @@ def attended_spectrum(data: Tensor, reference: Tensor) -> Tensor:
 
     Args:
         data: (B, 3, K) complex, whitened A, E, T of TDI 1.5.
-        reference: (B, S, 13) float64, of each slot's component.
+        reference: (B, S, R) float64, of each slot's component.
     """
     bins, slots = data.shape[-1], reference.shape[1]
     first = torch.round(reference[..., 0]).long() - SPECTRUM_BINS // 2

@@ -21,6 +21,11 @@ Given all else psi is known to 1 / (2 rho) or so: at SNR 100 a hundredth of its 
 a spline of a few bins is taught soon. The stretched circle, tan(pi (v' - 1/2)) =
 tan(pi (v - 1/2)) / s with s = 3 / rho (1 at most), brings that to a few hundredths at any SNR, and
 leaves room for what the other coordinates shift it by; it is smooth all around.
+A year's data know frequency and phase in its middle; at its start, where f0 and phi0 are defined,
+both follow fdot. With ``mid_epoch`` z[0], z[6] and v are of the frequency f0 + fdot T / 2 and of
+the phase there, phi0 - 2 pi (df0 T / 2 + dfdot T^2 / 8) about the component's: above 4 mHz ten
+times as narrow, and no longer tied to fdot and to each other. A shear: the Jacobian stays
+triangular.
 Sampled amplitudes stay within a factor of 10^4 of the component's, more than any prior's range
 of SNR. The widths are the component's own, so z is of order one at every SNR, and a frequency
 posterior of 1e-4 of the band is resolved. float64 throughout. The coordinates are our
@@ -38,6 +43,16 @@ FEATURES = 7
 _EDGE = 1e-9  # keeps logits finite
 _AMPLITUDE_REACH = 2.0 * LN_AMPLITUDE_RANGE
 _FDOT_LOW, _FDOT_HIGH = FDOT_T2_PRIOR
+
+
+class Frame(NamedTuple):
+    """Which coordinates: ``psi_stretched`` and ``mid_epoch`` of the model's settings."""
+
+    psi_stretched: bool = False
+    mid_epoch: bool = False
+
+
+PLAIN = Frame()
 
 
 class Local(NamedTuple):
@@ -91,15 +106,13 @@ def _norm_of_cos(cos_iota: Tensor) -> Tensor:
     return 0.5 * torch.log((1.0 + cos_iota) ** 4 + (1.0 - cos_iota) ** 4)
 
 
-def _places(reference: Tensor, bins: int) -> tuple[Tensor, ...]:
-    """Centres and widths of f, sin dec, cos iota, and widths of ra, phi0, in unit ranges."""
+def _places(reference: Tensor) -> tuple[Tensor, ...]:
+    """Centres and widths of sin dec, cos iota, and widths of ra, phi0, in unit ranges."""
     r = reference
-    f = (r[..., 0] / bins).clamp(1e-3, 1.0 - 1e-3)
     dec = (0.5 * (torch.sin(r[..., 2]) + 1.0)).clamp(1e-3, 1.0 - 1e-3)
     cos_dec = torch.cos(r[..., 2]).clamp(min=0.05)
     iota = (0.5 * (r[..., 8] + 1.0)).clamp(0.05, 0.95)
     return (
-        f, r[..., 3] / bins,
         dec, 0.5 * r[..., 5] * cos_dec,
         iota, 0.5 * r[..., 12],
         (r[..., 4] / cos_dec / (2.0 * torch.pi)).clamp(max=0.25),
@@ -128,22 +141,46 @@ def _psi_scale(reference: Tensor) -> Tensor:
     return (3.0 / reference[..., 7]).clamp(max=1.0)
 
 
+def _fdot_offset(fdot: Tensor, reference: Tensor) -> Tensor:
+    """How far fdot T^2 (in units of the widening) is from the component's, in bins."""
+    return reference[..., 15] * (fdot - reference[..., 14])
+
+
+def _frequency_place(
+    reference: Tensor, bins: int, fdot: Tensor, frame: Frame
+) -> tuple[Tensor, Tensor]:
+    """Where a source of this fdot is expected, and how precisely, in unit range."""
+    if not frame.mid_epoch:
+        return (reference[..., 0] / bins).clamp(1e-3, 1.0 - 1e-3), reference[..., 3] / bins
+    place = reference[..., 0] - 0.5 * _fdot_offset(fdot, reference)
+    return (place / bins).clamp(1e-3, 1.0 - 1e-3), reference[..., 13] / bins
+
+
+def _drift(position: Tensor, fdot: Tensor, reference: Tensor, frame: Frame) -> Tensor:
+    """What phi0 is ahead by for these f0 and fdot if the phase in the middle is the component's."""
+    if not frame.mid_epoch:
+        return torch.zeros_like(position)
+    offset = position - reference[..., 0] + 0.25 * _fdot_offset(fdot, reference)
+    return torch.pi * offset
+
+
 def _phi0_reference(reference: Tensor) -> Tensor:
     return -0.5 * (reference[..., 9] + reference[..., 10])
 
 
-def to_local(sources: Tensor, reference: Tensor, bins: int, stretched: bool = False) -> Local:
+def to_local(sources: Tensor, reference: Tensor, bins: int, frame: Frame = PLAIN) -> Local:
     """Measure sources from components.
 
     Args:
         sources: (..., 8) float64: bin from the band's first, fdot T^2, ln amplitude, ra,
             sin dec, psi, cos iota, phi0.
-        reference: (..., 13) float64, columns of :data:`slotflow.tokens.REFERENCE`.
+        reference: (..., R) float64, columns of :data:`slotflow.tokens.REFERENCE`.
         bins: bins in the band.
-        stretched: v on the stretched circle.
+        frame: which coordinates.
     """
-    f_c, f_s, dec_c, dec_s, iota_c, iota_s, ra_s, phi_s = _places(reference, bins)
-    half = torch.full_like(f_c, 0.5)
+    dec_c, dec_s, iota_c, iota_s, ra_s, phi_s = _places(reference)
+    f_c, f_s = _frequency_place(reference, bins, sources[..., 1], frame)
+    half = torch.full_like(dec_c, 0.5)
     z_f, j_f = _squash(sources[..., 0] / bins, f_c, f_s)
     unit = ((sources[..., 1] - _FDOT_LOW) / (_FDOT_HIGH - _FDOT_LOW)).clamp(1e-6, 1.0 - 1e-6)
     z_d = torch.special.ndtri(unit)
@@ -156,26 +193,25 @@ def to_local(sources: Tensor, reference: Tensor, bins: int, stretched: bool = Fa
     z_r, j_r = _squash(turn, half, ra_s)
     z_s, j_s = _squash(0.5 * (sources[..., 4] + 1.0), dec_c, dec_s)
     z_i, j_i = _squash(0.5 * (cos_iota + 1.0), iota_c, iota_s)
-    phi0 = sources[..., 7]
+    phi0 = sources[..., 7] - _drift(sources[..., 0], sources[..., 1], reference, frame)
     w = torch.remainder((phi0 - _phi0_reference(reference)) / torch.pi + 0.5, 1.0)
     z_p, j_p = _squash(w, half, phi_s)
     v = torch.remainder((sources[..., 5] - _phases(reference, phi0)) / torch.pi + 0.5, 1.0)
     z = torch.stack([z_f, z_d, z_a, z_r, z_s, z_i, z_p], dim=-1)
     j_v = torch.zeros_like(v)
-    if stretched:
+    if frame.psi_stretched:
         v, j_v = _stretch(v, _psi_scale(reference))
     return Local(z, v, j_f + j_d + j_a + j_r + j_s + j_i + j_p, j_v)
 
 
-def from_local(
-    z: Tensor, v: Tensor, reference: Tensor, bins: int, stretched: bool = False
-) -> Tensor:
+def from_local(z: Tensor, v: Tensor, reference: Tensor, bins: int, frame: Frame = PLAIN) -> Tensor:
     """Invert :func:`to_local`: (..., 8), psi modulo pi and phi0 modulo 2 pi, not folded."""
-    f_c, f_s, dec_c, dec_s, iota_c, iota_s, ra_s, phi_s = _places(reference, bins)
-    half = torch.full_like(f_c, 0.5)
-    position = bins * _unsquash(z[..., 0], f_c, f_s)
+    dec_c, dec_s, iota_c, iota_s, ra_s, phi_s = _places(reference)
+    half = torch.full_like(dec_c, 0.5)
     unit = torch.special.ndtr(z[..., 1])
     fdot = _FDOT_LOW + (_FDOT_HIGH - _FDOT_LOW) * unit.clamp(_EDGE, 1.0 - _EDGE)
+    f_c, f_s = _frequency_place(reference, bins, fdot, frame)
+    position = bins * _unsquash(z[..., 0], f_c, f_s)
     cos_iota = 2.0 * _unsquash(z[..., 5], iota_c, iota_s) - 1.0
     offset = torch.sinh(z[..., 2].clamp(-9.0, 9.0)) / reference[..., 7]
     offset = offset.clamp(-_AMPLITUDE_REACH, _AMPLITUDE_REACH)
@@ -185,8 +221,9 @@ def from_local(
     sin_dec = 2.0 * _unsquash(z[..., 4], dec_c, dec_s) - 1.0
     w = _unsquash(z[..., 6], half, phi_s)
     phi0 = _phi0_reference(reference) + torch.pi * (w - 0.5)
-    if stretched:
+    if frame.psi_stretched:
         v = _stretch(v, 1.0 / _psi_scale(reference))[0]
     psi = torch.remainder(_phases(reference, phi0) + torch.pi * (v - 0.5), torch.pi)
+    phi0 = phi0 + _drift(position, fdot, reference, frame)
     phi0 = torch.remainder(phi0, 2.0 * torch.pi)
     return torch.stack([position, fdot, ln_amplitude, ra, sin_dec, psi, cos_iota, phi0], dim=-1)

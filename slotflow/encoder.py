@@ -21,7 +21,7 @@ def pair_features(reference: Tensor, direction: Tensor, scale: float) -> Tensor:
     """Return features of each ordered pair of components: (B, C, C, PAIR_WIDTH).
 
     Args:
-        reference: (B, C, 13) float64, columns of :data:`slotflow.tokens.REFERENCE`.
+        reference: (B, C, R) float64, columns of :data:`slotflow.tokens.REFERENCE`.
         direction: (B, C, 3) unit vectors.
         scale: bins over which a neighbour matters.
     """
@@ -70,7 +70,7 @@ class Encoder(nn.Module):
         Args:
             features: (B, C, TOKEN_WIDTH).
             band: (B, BAND_WIDTH).
-            reference: (B, C, 13) float64.
+            reference: (B, C, R) float64.
             valid: (B, C) bool.
             data: (B, 3, K) complex, the band's, with ``mixer_spectrum`` alone.
         """

@@ -15,7 +15,7 @@ from slotflow.context import (
     frequency_estimates,
     pick,
 )
-from slotflow.coordinates import FEATURES, from_local, to_local
+from slotflow.coordinates import FEATURES, Frame, from_local, to_local
 from slotflow.encoder import Encoder
 from slotflow.flow import ConditionalFlow, PsiFlow
 from slotflow.slots import KINDS, SlotOutput
@@ -28,7 +28,7 @@ PSI_FEATURES = FEATURES + 5
 class TokenBatch(NamedTuple):
     """A batch of :class:`slotflow.tokens.BandTokens`.
 
-    ``features`` (B, C, TOKEN_WIDTH), ``band`` (B, BAND_WIDTH), ``reference`` (B, C, 13)
+    ``features`` (B, C, TOKEN_WIDTH), ``band`` (B, BAND_WIDTH), ``reference`` (B, C, R)
     float64, ``valid`` (B, C) bool; ``data`` (B, 3, K) complex64, the whitened A, E, T of TDI 1.5,
     is needed by the stream ``spectrum`` and ``mixer_spectrum`` alone.
     """
@@ -50,7 +50,7 @@ class Reading(NamedTuple):
     """What the slots made of a batch.
 
     ``context`` (B, S, context), ``attention`` (B, S, C) normalised over components,
-    ``choice`` (B, S) the slot's component (:func:`distinct_choice`), ``reference`` (B, S, 13)
+    ``choice`` (B, S) the slot's component (:func:`distinct_choice`), ``reference`` (B, S, R)
     its reference, ``existence`` (B, S) logits, ``component`` (B, C) logits that a component
     stands for a source, ``slots`` (B, S, D), ``evidence`` (B, S + 1, C), ``auxiliary`` (B, S, 5)
     of the auxiliary heads (z of frequency and amplitude, offset of the direction), or None.
@@ -139,7 +139,7 @@ class SlotFlow(nn.Module):
             FEATURES, settings.context, settings.flow_layers, settings.flow_bins,
             settings.flow_hidden, settings.tail_bound, settings.flow_blocks,
         )  # fmt: skip
-        self.psi_stretched = settings.psi_stretched
+        self.frame = Frame(settings.psi_stretched, settings.mid_epoch)
         self.psi = PsiFlow(PSI_FEATURES, settings.psi_bins, settings.psi_hidden, settings.context)
         self.exists = nn.Sequential(
             nn.Linear(settings.context, settings.width), nn.GELU(), nn.Linear(settings.width, 1)
@@ -219,9 +219,9 @@ class SlotFlow(nn.Module):
         Args:
             sources: (N, 8) float64 as for :func:`slotflow.coordinates.to_local`.
             context: (N, context).
-            reference: (N, 13) float64.
+            reference: (N, R) float64.
         """
-        local = to_local(sources, reference, self.bins, self.psi_stretched)
+        local = to_local(sources, reference, self.bins, self.frame)
         kind = torch.promote_types(context.dtype, torch.float32)  # whatever the autocast
         z, v = local.z.to(kind), local.v.to(kind)
         flow = self.flow.log_prob(z, context) + local.log_jacobian_z.to(kind)
@@ -234,9 +234,9 @@ class SlotFlow(nn.Module):
         Args:
             sources: (N, 8) float64 as for :func:`slotflow.coordinates.to_local`.
             context: (N, context).
-            reference: (N, 13) float64.
+            reference: (N, R) float64.
         """
-        local = to_local(sources, reference, self.bins, self.psi_stretched)
+        local = to_local(sources, reference, self.bins, self.frame)
         z = local.z.to(torch.promote_types(context.dtype, torch.float32))
         return self.flow.base_point(z, self.flow.project(context))[0]
 
@@ -251,12 +251,12 @@ class SlotFlow(nn.Module):
             sources: (B, K, 8) float64.
             valid: (B, K) bool.
             context: (B, S, context).
-            reference: (B, S, 13) float64.
+            reference: (B, S, R) float64.
         """
         kind = torch.promote_types(context.dtype, torch.float32)
         own = reference[:, :, None].expand(-1, -1, valid.shape[1], -1)
         every = sources[:, None].expand(-1, own.shape[1], -1, -1)
-        local = to_local(every, own, self.bins, self.psi_stretched)
+        local = to_local(every, own, self.bins, self.frame)
         z, v = local.z.to(kind), local.v.to(kind)
         flow = -flow_cost(self.flow, self.flow.project(context), z, valid)
         psi = self.psi.log_prob(v, psi_features(z, own), context[:, :, None])
@@ -269,7 +269,7 @@ class SlotFlow(nn.Module):
 
         Args:
             context: (N, context).
-            reference: (N, 13) float64.
+            reference: (N, R) float64.
             draws: n.
             generator: draws the base noise.
 
@@ -282,9 +282,8 @@ class SlotFlow(nn.Module):
         expanded = reference[:, None].expand(-1, draws, -1)
         features = psi_features(z, expanded)
         v, log_psi = self.psi.sample(features, u, context[:, None])
-        stretched = self.psi_stretched
-        sources = from_local(z.double(), v.double(), expanded, self.bins, stretched)
-        jacobian = to_local(sources, expanded, self.bins, stretched).log_jacobian
+        sources = from_local(z.double(), v.double(), expanded, self.bins, self.frame)
+        jacobian = to_local(sources, expanded, self.bins, self.frame).log_jacobian
         return sources, (log_q + log_psi).double() + jacobian
 
     def parameter_counts(self) -> dict[str, int]:

@@ -137,7 +137,7 @@ def _auxiliary(
     predicted = pick(reading.auxiliary, held)[valid]
     reference = pick(reading.reference, held)[valid]
     sources = targets.sources[valid]
-    z = to_local(sources, reference, model.bins).z
+    z = to_local(sources, reference, model.bins, model.frame).z
     cos_dec = torch.sqrt((1.0 - sources[:, 4] ** 2).clamp(min=0.0))
     truth = torch.stack(
         [cos_dec * torch.cos(sources[:, 3]), cos_dec * torch.sin(sources[:, 3]), sources[:, 4]], -1

@@ -37,7 +37,7 @@ class Batch(NamedTuple):
     Of bands: ``sample`` and ``first_bin`` (B,), ``number`` of sources (B,), ``existence`` logits
     (B, S), ``counts`` (B, S) whether a slot can be a report (the likeliest on its component, and
     there is one), ``attention`` (B, S, C), ``evidence`` (B, S + 1, C), ``places`` (B, C) bins of
-    the components and ``valid`` (B, C), ``reference`` (B, S, 13) of each slot's component.
+    the components and ``valid`` (B, C), ``reference`` (B, S, R) of each slot's component.
 
     Of sources: ``band`` (n,) row in the batch, ``slot`` (n,) assigned, ``component`` (n,) that
     stands for it, -1 for none, ``truths`` (n, 8), ``snr`` (n,), ``nearest`` (n,) bins to the

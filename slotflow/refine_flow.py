@@ -17,7 +17,7 @@ class FlowReference:
     Args:
         network: the model's.
         context: (1, context) of the slot.
-        reference: (1, 13) of the slot.
+        reference: (1, R) of the slot.
         space: the band's coordinates.
     """
 

@@ -26,7 +26,7 @@ class Slot(NamedTuple):
         probability: that it exists.
         samples: (n, 8) of the network, in the order of PARAMETERS.
         context: (1, context).
-        reference: (1, 13).
+        reference: (1, R).
         component: its number among the band's components.
     """
 

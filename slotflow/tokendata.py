@@ -14,7 +14,7 @@ class TokenData(NamedTuple):
     """Tokens and truths of N searched bands (sample and noise draw), K sources at most.
 
     ``features`` (N, C, TOKEN_WIDTH) float32, ``band`` (N, 5) float32, ``reference``
-    (N, C, 13), ``valid`` (N, C); ``sources`` (N, K, 8) float64 as for
+    (N, C, R), ``valid`` (N, C); ``sources`` (N, K, 8) float64 as for
     :func:`slotflow.coordinates.to_local` (padded with the band's centre), ``snr`` (N, K)
     NaN-padded, ``number`` (N,) of sources, ``component`` (N, K) int64, -1 for none,
     ``sample`` (N,) and

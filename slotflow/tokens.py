@@ -43,14 +43,15 @@ BAND_WIDTH: Final = sum(width for _, width in BAND_FEATURES)
 #: Columns of a reference, float64.
 REFERENCE: Final = (
     "bin", "ra", "dec", "sigma_bin", "sigma_east", "sigma_north", "ln_norm", "rho",
-    "cos_iota", "phase_right", "phase_left", "sigma_phi0", "sigma_cos_iota",
+    "cos_iota", "phase_right", "phase_left", "sigma_phi0", "sigma_cos_iota", "sigma_mid", "fdot",
+    "widening",
 )  # fmt: skip
 
 
 class BandTokens(NamedTuple):
     """One band as the network sees it, padded to C components.
 
-    ``features`` (C, TOKEN_WIDTH), ``band`` (BAND_WIDTH,), ``reference`` (C, 13) float64 in
+    ``features`` (C, TOKEN_WIDTH), ``band`` (BAND_WIDTH,), ``reference`` (C, R) float64 in
     the columns of :data:`REFERENCE`, ``valid`` (C,) bool.
     """
 
@@ -66,14 +67,21 @@ def circular_amplitudes(components: NDArray[np.void]) -> tuple[Complex, Complex]
     return plus + 1j * cross, plus - 1j * cross
 
 
-def references(components: NDArray[np.void]) -> Float:
-    """Return (C, 13) float64 in the columns of :data:`REFERENCE`."""
+def references(components: NDArray[np.void], widening: float = 1.0) -> Float:
+    """Return (C, R) float64 in the columns of :data:`REFERENCE`.
+
+    ``sigma_mid`` is the width, in bins, of the frequency in the middle of the observation,
+    f0 + fdot T / 2, far narrower than that of f0 where fdot is not known. ``fdot`` is fdot T^2 in
+    units of ``widening``, that of its range in this band, which is the last column.
+    """
     right, left = circular_amplitudes(components)
     norm = np.hypot(np.abs(right), np.abs(left))
     rho = np.sqrt(2.0 * np.maximum(components["f_statistic"], 1.0))
     root_r, root_l = np.sqrt(np.abs(right)), np.sqrt(np.abs(left))
     cos_iota = (root_r - root_l) / (root_r + root_l)
     sigma = np.sqrt(np.diagonal(components["covariance"], axis1=1, axis2=2))
+    covariance = components["covariance"]
+    mid = covariance[:, 0, 0] + covariance[:, 0, 3] + 0.25 * covariance[:, 3, 3]
     weaker = np.minimum(np.abs(right), np.abs(left)) / norm
     # of a phase: 1 / (sqrt2 rho) for the amplitude's share of the whole signal
     sigma_phi0 = np.clip(0.7 / (rho * np.maximum(weaker, 1e-3)), 0.01, 0.8)
@@ -84,6 +92,8 @@ def references(components: NDArray[np.void]) -> Float:
         np.clip(sigma[:, 0], 0.005, 0.5), np.clip(sigma[:, 1], 2e-3, 1.0),
         np.clip(sigma[:, 2], 2e-3, 1.0), np.log(norm), np.clip(rho, 3.0, 200.0),
         cos_iota, np.angle(-right), np.angle(-left), sigma_phi0, sigma_cos,
+        np.clip(np.sqrt(np.maximum(mid, 0.0)), 0.002, 0.5), components["fdot_t2"] / widening,
+        np.full(len(components), widening),
     )  # fmt: skip
     return np.stack(columns, axis=-1)
 
@@ -149,11 +159,11 @@ def band_tokens(
         raise ValueError(f"expected at most {capacity} components; got {count}")
     features = np.zeros((capacity, TOKEN_WIDTH), dtype=np.float32)
     reference = np.zeros((capacity, len(REFERENCE)))
-    reference[:, 3:6], reference[:, 7], reference[:, 11:] = 0.5, 3.0, 0.5
+    reference[:, 3:6], reference[:, 7], reference[:, 11:14], reference[:, 15] = 0.5, 3.0, 0.5, 1.0
     if count:
         widening = float(fdot_widening((first_bin + 0.5 * bins) / duration))
         features[:count] = token_features(found.components, window, bins, widening)
-        reference[:count] = references(found.components)
+        reference[:count] = references(found.components, widening)
     frequency = (first_bin + 0.5 * bins) / duration
     band = np.array(
         [

@@ -35,7 +35,7 @@ def normals(local: Tensor, reference: Tensor) -> Tensor:
 
 
 def drawn(reference: Tensor, generator: torch.Generator, scale: float = 1.0) -> Tensor:
-    """Sources (..., 8) in local units from the posterior about components (..., 13)."""
+    """Sources (..., 8) in local units from the posterior about components (..., R)."""
     shape = reference.shape[:-1]
     z = scale * torch.randn((*shape, 3), generator=generator, dtype=torch.float64)
     u = torch.rand((*shape, 5), generator=generator, dtype=torch.float64)

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slotflow.coordinates import Frame
 from slotflow.encoder import pair_features
 from slotflow.mixers.softmax import SoftmaxLayer
 from slotflow.model import SlotFlow, distinct_choice, distinct_slots
@@ -40,11 +41,11 @@ def test_reading_shapes(kind: str, learned: bool) -> None:
     assert not reading.attention[~data.batch.valid[:, None].expand(-1, 5, -1)].any()
 
 
-@pytest.mark.parametrize("stretched", [False, True])
-def test_samples_have_the_density_that_log_prob_says(stretched: bool) -> None:
+@pytest.mark.parametrize("frame", [Frame(), Frame(True, True)])
+def test_samples_have_the_density_that_log_prob_says(frame: Frame) -> None:
     """log q returned with the draws equals log_prob of the draws, on rough weights."""
     model = roughened()
-    model.psi_stretched = stretched
+    model.frame = frame
     data = Tensors.of(token_data(1, 5))
     with torch.no_grad():
         reading = model.read(data.batch)
