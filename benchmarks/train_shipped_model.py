@@ -4,9 +4,8 @@
     ./run python benchmarks/train_shipped_model.py --preset crowded --held-out 1000
     ./run python benchmarks/train_shipped_model.py --preset high --held-out 1000
 
-Everything follows from the preset and fixed seeds. Of the training the averaged weights with the
-lowest loss on the bands it left out (train.validation_fraction) are taken. Each stage keeps what it
-has in ``--workdir``; a run that was broken off goes on where it stopped. CPU seconds of each stage
+Everything follows from the preset and fixed seeds. Each stage keeps what it has in
+``--workdir``; a run that was broken off goes on where it stopped. CPU seconds of each stage
 are added up over the runs. With more than one model in the folder, their index is written, too.
 """
 
@@ -24,7 +23,7 @@ import click
 import numpy as np
 import torch
 
-from slotflow.checkpoint import Model, load_model, save_model
+from slotflow.checkpoint import Model, save_model
 from slotflow.config import Preset, PriorSettings, load_preset
 from slotflow.evaluation import evaluate, summary
 from slotflow.family import write_family
@@ -33,7 +32,7 @@ from slotflow.simulate.orbits import response_grid
 from slotflow.store import TrainingSet
 from slotflow.tokencache import ensure_searched, open_tokens
 from slotflow.tokenstore import TokenStore
-from slotflow.train import BEST_FILE, Trainer
+from slotflow.train import Trainer
 
 TRAINING_SEED = 1
 HELD_OUT_SEED = 2
@@ -106,10 +105,7 @@ def main(
     )  # fmt: skip
     grid = response_grid(preset.observation, preset.components.slow_samples)
     with stage(workdir, "train"):
-        trainer = Trainer(preset, training, grid, workdir / "run")
-        trainer.run(report)
-    # the best on the bands that training left out: slots can lose their places late in a run
-    model = load_model(workdir / "run" / BEST_FILE)
+        model = Trainer(preset, training, grid, workdir / "run").run(report)
     data, fresh = searched(
         preset, workdir / "held-out", held_out, HELD_OUT_SEED, workers, workdir, "held out"
     )
