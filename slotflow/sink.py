@@ -93,6 +93,7 @@ class Sink(io.RawIOBase):
             return size or 0
 
     def close(self) -> None:
-        if not self.closed:
+        # an object whose file could not be made is closed, too, when it goes
+        if not self.closed and hasattr(self, "_file"):
             self._file.close()
         super().close()
