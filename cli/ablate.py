@@ -143,7 +143,8 @@ def audio(
               help="Bands that are simulated where DIR holds none.")  # fmt: skip
 @click.option("--epochs", type=click.IntRange(min=1), default=5,
               help="Passes over the bands.")  # fmt: skip
-@click.option("--kinds", default="vanilla,sequential,linear,quadratic", help="Kinds of slots.")
+@click.option("--kinds", default="vanilla,sequential,linear,quadratic,stopped",
+              help="Kinds of slots.")  # fmt: skip
 @common(3)
 def lisa(
     directory: Path | None, preset: str, samples: int, epochs: int, kinds: str,

@@ -84,6 +84,7 @@ class ModelSettings(Settings):
     added: ClassVar[frozenset[str]] = frozenset({
         "mixer", "mixer_spectrum", "mlp_width", "quaternion_scores", "kuramoto_causal",
         "dice_scores", "dice_binary", "parameterisation", "psi_stretched", "mid_epoch",
+        "evidence_gradient",
     })  # fmt: skip
 
     width: int = Field(96, ge=8, description="token and slot width")
@@ -97,6 +98,9 @@ class ModelSettings(Settings):
     gamma: float = Field(3.0, ge=0)
     tau: float = Field(0.3, gt=0)
     epsilon: float = Field(1e-4, gt=0, lt=1)
+    evidence_gradient: bool = Field(
+        True, description="gradients flow through what evidence a slot leaves to the next"
+    )
     learned_starts: bool = True
     context: int = Field(128, ge=8)
     streams: tuple[StreamName, ...] = Field(
@@ -161,6 +165,10 @@ class ModelSettings(Settings):
                 raise ValueError(
                     f"{name} has no effect with mixer: {self.mixer} (needs {' or '.join(mixers)})"
                 )
+        if not self.evidence_gradient and self.slot_attention != "evidence-depletion":
+            raise ValueError(
+                f"evidence_gradient has no effect with slot_attention: {self.slot_attention}"
+            )
         if self.layers == 0:
             for name in ("mixer", "mlp_width"):
                 if getattr(self, name) != fields[name].default:

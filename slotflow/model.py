@@ -132,6 +132,7 @@ class SlotFlow(nn.Module):
             "epsilon": settings.epsilon,
             "learned_starts": settings.learned_starts,
             "parameterisation": settings.parameterisation,
+            "evidence_gradient": settings.evidence_gradient,
         }
         self.slots = KINDS[settings.slot_attention](**arguments)  # type: ignore[arg-type]
         self.context = ContextNet(settings)

@@ -8,7 +8,8 @@ a few times by
     s <- GRU(sum alpha W_v(e h), s),   s <- s + MLP(LN s)
 
 and then lowers the evidence of what it read, e <- max(e (1 - f(alpha)), epsilon)      (eq. 6),
-so that the next slot looks elsewhere. Gradients flow through e.
+so that the next slot looks elsewhere. Gradients flow through e, unless ``evidence_gradient`` is
+off.
 
 The projections are linear, so no token needs to be projected at all: q . W_k(e h) =
 e (W_k^T q) . h, up to a constant of the slot that the softmax does not see, and
@@ -191,8 +192,8 @@ class SequentialSlotAttention(_SlotAttention):
     Args:
         n_slots, width, iterations, learned_starts, parameterisation: see the base class.
         tau: temperature of the attention.
-        gamma, depletion, epsilon: only evidence depletion has them; accepted without effect, so
-            that all kinds are built from the same settings.
+        gamma, depletion, epsilon, evidence_gradient: only evidence depletion has them; accepted
+            without effect, so that all kinds are built from the same settings.
     """
 
     def __init__(
@@ -206,6 +207,7 @@ class SequentialSlotAttention(_SlotAttention):
         epsilon: float = 1e-4,
         learned_starts: bool = False,
         parameterisation: Parameterisation = "factorised",
+        evidence_gradient: bool = True,
     ) -> None:
         super().__init__(n_slots, width, iterations, learned_starts, parameterisation)
         self.tau = tau
@@ -307,6 +309,9 @@ class EvidenceDepletion(SequentialSlotAttention):
         tau: temperature of the attention.
         depletion: the form f.
         epsilon: floor of the evidence.
+        evidence_gradient: gradients flow through e, as in the paper. Each slot multiplies what
+            comes back through gamma log e by up to gamma, so that with many slots it grows
+            exponentially; False stops it there (our choice), and no output changes.
     """
 
     def __init__(
@@ -320,6 +325,7 @@ class EvidenceDepletion(SequentialSlotAttention):
         epsilon: float = 1e-4,
         learned_starts: bool = False,
         parameterisation: Parameterisation = "factorised",
+        evidence_gradient: bool = True,
     ) -> None:
         super().__init__(
             n_slots, width, iterations, tau=tau, learned_starts=learned_starts,
@@ -328,6 +334,7 @@ class EvidenceDepletion(SequentialSlotAttention):
         self.gamma = gamma
         self.depletion: Depletion = depletion
         self.epsilon = epsilon
+        self.evidence_gradient = evidence_gradient
 
     def offset(self, fixed: Tensor, evidence: Tensor) -> Tensor:
         """Add gamma log e to the logits."""
@@ -335,7 +342,8 @@ class EvidenceDepletion(SequentialSlotAttention):
 
     def deplete(self, evidence: Tensor, alpha: Tensor) -> Tensor:
         """Lower the evidence by what was read (eq. 6)."""
-        return deplete(evidence, alpha, self.depletion, self.epsilon)
+        left = deplete(evidence, alpha, self.depletion, self.epsilon)
+        return left if self.evidence_gradient else left.detach()
 
 
 class VanillaSlotAttention(_SlotAttention):
@@ -356,6 +364,7 @@ class VanillaSlotAttention(_SlotAttention):
         epsilon: float = 1e-4,
         learned_starts: bool = False,
         parameterisation: Parameterisation = "factorised",
+        evidence_gradient: bool = True,
     ) -> None:
         super().__init__(n_slots, width, iterations, learned_starts, parameterisation)
 

@@ -21,13 +21,18 @@ from slotflow.store import TrainingSet
 from slotflow.tokencache import open_tokens
 from slotflow.train import Trainer
 
-#: What each kind of slots is in the model's settings.
-KINDS: Final[dict[str, dict[str, str]]] = {
-    "vanilla": {"slot_attention": "vanilla"},
-    "sequential": {"slot_attention": "sequential"},
-    "linear": {"slot_attention": "evidence-depletion", "depletion": "linear"},
-    "quadratic": {"slot_attention": "evidence-depletion", "depletion": "quadratic"},
-}
+#: What each kind of slots is in the model's settings. ``stopped``: the quadratic form, with no
+#: gradient through the evidence.
+KINDS: Final[dict[str, dict[str, Any]]] = {
+    "vanilla": {"slot_attention": "vanilla", "evidence_gradient": True},
+    "sequential": {"slot_attention": "sequential", "evidence_gradient": True},
+    "linear": {"slot_attention": "evidence-depletion", "depletion": "linear",
+               "evidence_gradient": True},
+    "quadratic": {"slot_attention": "evidence-depletion", "depletion": "quadratic",
+                  "evidence_gradient": True},
+    "stopped": {"slot_attention": "evidence-depletion", "depletion": "quadratic",
+                "evidence_gradient": False},
+}  # fmt: skip
 SETTINGS: Final = ("exchangeable", "guided")
 DRAWS: Final = 200  # of a source's posterior, for the CRPS
 
