@@ -24,7 +24,7 @@ from slotflow.ablate.runs import run_all
 from slotflow.ablate.synthetic import Budget, SyntheticJob
 from slotflow.ablate.table import grouped, markdown, spread
 from slotflow.cli.common import cores, progress
-from slotflow.slots import SlotOutput
+from slotflow.slotbase import SlotOutput
 
 #: The package's names. ``coverage_loss`` is vanilla slot attention with a coverage penalty.
 PACKAGE = (

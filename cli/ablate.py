@@ -145,10 +145,13 @@ def audio(
               help="Passes over the bands.")  # fmt: skip
 @click.option("--kinds", default="vanilla,sequential,linear,quadratic,stopped",
               help="Kinds of slots.")  # fmt: skip
+@click.option("--settings", default="exchangeable,guided", help="What slots are told.")
+@click.option("--diversity", type=click.Choice(["both", "with", "without"]), default="both",
+              help="With and without the losses of diversity and orthogonality.")  # fmt: skip
 @common(3)
 def lisa(
-    directory: Path | None, preset: str, samples: int, epochs: int, kinds: str,
-    output: Path | None, seeds: int | None, workers: int | None,
+    directory: Path | None, preset: str, samples: int, epochs: int, kinds: str, settings: str,
+    diversity: str, output: Path | None, seeds: int | None, workers: int | None,
 ) -> None:  # fmt: skip
     """The whole model with each kind of slots, on the training set in DIR (made if need be).
 
@@ -161,14 +164,17 @@ def lisa(
       slotflow ablate lisa
       slotflow ablate lisa --samples 2000 --epochs 2 --seeds 1
     """
-    from slotflow.ablate.lisa import KINDS, lisa_jobs
+    from slotflow.ablate.lisa import KINDS, SETTINGS, lisa_jobs
     from slotflow.store import TrainingSet
 
     chosen = tuple(_chosen("--kinds", kinds, KINDS))
+    told = tuple(_chosen("--settings", settings, SETTINGS))
+    losses = {"both": (True, False), "with": (True,), "without": (False,)}[diversity]
     folder = output or Path("ablate-lisa")
     place = directory if directory is not None else folder / "data"
-    settings, grid = _searched(place, folder, preset, samples, epochs, workers)
-    jobs = list(lisa_jobs(settings, TrainingSet(place).directory, folder, grid, seeds or 3, chosen))
+    own, grid = _searched(place, folder, preset, samples, epochs, workers)
+    data = TrainingSet(place).directory
+    jobs = list(lisa_jobs(own, data, folder, grid, seeds or 3, chosen, told, losses))
     _run(folder, jobs, workers, LISA)
 
 

@@ -18,7 +18,8 @@ from slotflow.context import (
 from slotflow.coordinates import FEATURES, Frame, from_local, to_local
 from slotflow.encoder import Encoder
 from slotflow.flow import ConditionalFlow, PsiFlow
-from slotflow.slots import KINDS, SlotOutput
+from slotflow.slotbase import SlotOutput
+from slotflow.slots import KINDS
 from slotflow.tokens import TOKEN_WIDTH
 from slotflow.twostage import flow_cost
 

@@ -1,4 +1,4 @@
-"""Evidence without its gradient: same numbers, and each slot's gradient is that of its own reading."""
+"""Evidence without its gradient: the same numbers, and each slot learns by its own reading."""
 
 import pytest
 import torch
@@ -9,7 +9,8 @@ from torch import Tensor
 from slotflow.config import ModelSettings, load_preset, parse_preset
 from slotflow.errors import InputError
 from slotflow.model import SlotFlow
-from slotflow.slots import Depletion, EvidenceDepletion, SlotOutput, deplete
+from slotflow.slotbase import SlotOutput
+from slotflow.slots import Depletion, EvidenceDepletion, deplete
 
 WIDTH = 8
 

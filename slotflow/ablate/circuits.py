@@ -26,7 +26,7 @@ from scipy.integrate import solve_ivp
 from torch import Tensor, nn
 from torch.nn import functional
 
-from slotflow.slots import Parameterisation
+from slotflow.slotbase import Parameterisation
 
 Float = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from slotflow.errors import NonFiniteError
-from slotflow.slots import SlotOutput
+from slotflow.slotbase import SlotOutput
 
 Tokens = Literal["fft", "samples"]
 

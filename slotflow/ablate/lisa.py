@@ -141,14 +141,15 @@ def train_and_score(
 
 def lisa_jobs(
     preset: Preset, directory: Path, folder: Path, grid: ResponseGrid, seeds: int,
-    kinds: tuple[str, ...] = tuple(KINDS),
+    kinds: tuple[str, ...] = tuple(KINDS), chosen: tuple[str, ...] = SETTINGS,
+    diversity: tuple[bool, ...] = (True, False),
 ) -> Iterator[LisaJob]:  # fmt: skip
     """Yield the runs of a comparison, one seed after the other; the set must be searched."""
     tokens = open_tokens(TrainingSet(directory), preset.components, preset.train.noise_draws)
     fingerprint = tokens.fingerprint()
     for seed in range(1, seeds + 1):
-        for setting in SETTINGS:
-            for diverse in (True, False):
+        for setting in chosen:
+            for diverse in diversity:
                 for kind in kinds:
                     name = f"{kind}-{setting}{'' if diverse else '-without-diversity'}-seed{seed}"
                     yield LisaJob(
