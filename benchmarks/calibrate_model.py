@@ -27,6 +27,7 @@ from slotflow.calibration import (
     Calibration,
     count_distribution,
     fit_calibration,
+    fit_share,
     reliability,
     reliability_error,
 )
@@ -72,6 +73,17 @@ def existence(
         columns.append((reading.existence.double().numpy(), counts.numpy(), exists.numpy()))
     logits, counts, exists = (np.concatenate(column) for column in zip(*columns, strict=True))
     return logits, counts, exists, tokens.sample
+
+
+def set_share(model: Model, tokens: TokenStore) -> dict[str, float]:
+    """Fit how much of a slot's existence is its component's, set it in the model; return it."""
+    logits, counts, exists, sample = existence(model, tokens)
+    model.network.component_share = 1.0
+    component = existence(model, tokens)[0]
+    chosen = counts & ((sample // GROUP) % 2 == 0)[:, None]
+    model.network.component_share = fit_share(logits[chosen], component[chosen], exists[chosen])
+    click.echo(f"existence: {model.network.component_share:.2f} of the component's logit")
+    return {"component_share": model.network.component_share}
 
 
 def base_points(model: Model, tokens: TokenStore) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -179,7 +191,8 @@ def section(
     lines = [
         f"{HEADING}\n",
         f"Existence probabilities are 1 / (1 + exp(-({c.slope:.4f} x logit {c.offset:+.4f}))),"
-        " fitted by",
+        f" the logit {1.0 - model.network.component_share:.2f} of the slot's and"
+        f" {model.network.component_share:.2f} of its component's; fitted by",
         "`./run python benchmarks/calibrate_model.py` on bands that the model was not trained on."
         f" On {after['bands']} others:",
         f"log loss {after['log_loss']:.4f} (as trained {before['log_loss']:.4f}), reliability error"
@@ -249,6 +262,8 @@ def main(directory: Path, path: Path, write: bool, quick: bool) -> None:
     ensure_searched(data, model.grid, settings, 1, cores())
     tokens = open_tokens(data, settings, 1)
     widths = set_widths(model, tokens)
+    model.network.component_share = 0.0
+    share = set_share(model, tokens)
     logits, counts, exists, sample = existence(model, tokens)
     if quick:
         chosen = sample < 1000
@@ -273,7 +288,7 @@ def main(directory: Path, path: Path, write: bool, quick: bool) -> None:
     if write and not quick:
         seeds = model.card.get("seeds", {}) | {"calibration": data.seed}
         card = model.card | {"seeds": seeds, "calibration": after | {"as_trained": before}}
-        card |= {"widths": widths}
+        card |= {"widths": widths} | share
         kept = None if score is None else score[0]
         model = Model(model.preset, model.network, model.grid, card, found, kept)
         save_model(path, model)
@@ -282,7 +297,7 @@ def main(directory: Path, path: Path, write: bool, quick: bool) -> None:
         if card_path.exists():
             write_card(card_path, section(model, after, before, widths))
             click.echo(f"written: {card_path}")
-    click.echo(json.dumps(widths | {"slope": found.slope, "offset": found.offset} | after))
+    click.echo(json.dumps(widths | share | {"slope": found.slope, "offset": found.offset} | after))
 
 
 if __name__ == "__main__":

@@ -102,6 +102,35 @@ def fit_calibration(logits: ArrayLike, labels: ArrayLike) -> Calibration:
     return Calibration(float(np.exp(found.x[0])), float(found.x[1]))
 
 
+def fit_share(existence: ArrayLike, component: ArrayLike, labels: ArrayLike) -> float:
+    """Return the share s of (1 - s) existence + s component that tells slots best, in [0, 1].
+
+    The head of a slot and that of its component judge the same thing by different numbers; the
+    logarithmic loss of the calibrated mixture is least at s, found to 0.05. Where that gains less
+    than a hundredth of the loss, s is 0: the slot's own judgement (all our choice).
+
+    Args:
+        existence: (n,) logits of slots of held-out bands.
+        component: (n,) logits that their components stand for a source.
+        labels: (n,) whether each slot stands for a source.
+
+    Raises:
+        ValueError: as for :func:`fit_calibration`.
+    """
+    e, c = np.asarray(existence, dtype=np.float64), np.asarray(component, dtype=np.float64)
+    y = np.asarray(labels, dtype=bool)
+
+    def loss(share: float) -> float:
+        mixed = (1.0 - share) * e + share * c
+        p = fit_calibration(mixed, y)(mixed)
+        return float(-np.log(np.clip(np.where(y, p, 1.0 - p), 1e-12, 1.0)).mean())
+
+    shares = np.linspace(0.0, 1.0, 21)
+    losses = [loss(share) for share in shares]
+    best = int(np.argmin(losses))
+    return float(shares[best]) if losses[best] < 0.99 * losses[0] else 0.0
+
+
 def reliability(
     probabilities: ArrayLike, labels: ArrayLike, bins: int = 10
 ) -> tuple[ReliabilityRow, ...]:

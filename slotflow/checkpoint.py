@@ -85,6 +85,8 @@ def save_model(path: Path, model: Model) -> None:
     scale = model.network.flow.base_scale.tolist()
     if any(one != 1.0 for one in scale):
         content["base_scale"] = scale
+    if model.network.component_share != 0.0:
+        content["component_share"] = model.network.component_share
     if model.outlying is not None:
         content["outlying"] = model.outlying.to_json()
         arrays = model.outlying.arrays().items()
@@ -122,6 +124,7 @@ def load_model(path: Path) -> Model:
     outlying = _outlying(path, {name: tensors.pop(name) for name in scored}, header)
     network.load_state_dict(tensors)
     _set_widths(path, network, header.base_scale)
+    network.component_share = header.component_share
     network.eval()
     return Model(header.preset, network, grid, header.card, header.calibration, outlying)
 
@@ -133,6 +136,7 @@ class _Header(NamedTuple):
     calibration: Calibration
     outlying: dict[str, Any] | None
     base_scale: list[Any] | None
+    component_share: float
 
 
 def _header(path: Path, metadata: str | None) -> _Header:
@@ -147,6 +151,9 @@ def _header(path: Path, metadata: str | None) -> _Header:
         calibration = Calibration.from_json(dict(content.get("calibration", {})))
         outlying = dict(content["outlying"]) if "outlying" in content else None
         base_scale = list(content["base_scale"]) if "base_scale" in content else None
+        share = float(content.get("component_share", 0.0))
+        if not 0.0 <= share <= 1.0:
+            raise ValueError(f"component_share: expected a number of 0 to 1; got {share!r}")
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{path}: metadata: field missing or wrong: {shortened(error)}") from error
     if version != FORMAT:
@@ -156,7 +163,7 @@ def _header(path: Path, metadata: str | None) -> _Header:
             f"{path}: search: trained on component search {search!r:.80}; this version has"
             f" {SEARCH_VERSION!r}: train the model again"
         )
-    return _Header(preset, scalars, card, calibration, outlying, base_scale)
+    return _Header(preset, scalars, card, calibration, outlying, base_scale, share)
 
 
 def _set_widths(path: Path, network: SlotFlow, found: list[Any] | None) -> None:

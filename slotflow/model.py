@@ -110,6 +110,11 @@ class SlotFlow(nn.Module):
     Args:
         settings: the shape.
         bins: bins of a band.
+
+    Attributes:
+        component_share: how much of a slot's existence logit is that of its component's standing
+            for a source; 0 in training, then fitted (:func:`slotflow.calibration.fit_share`) and
+            kept with the model.
     """
 
     feature_mean: Tensor
@@ -147,6 +152,7 @@ class SlotFlow(nn.Module):
             nn.Linear(settings.context, settings.width), nn.GELU(), nn.Linear(settings.width, 1)
         )
         self.auxiliary = nn.Linear(settings.context, 5) if settings.auxiliary_heads else None
+        self.component_share = 0.0
 
     @property
     def needs_data(self) -> bool:
@@ -174,6 +180,9 @@ class SlotFlow(nn.Module):
         streams = self._streams(batch, measured, tokens, component, out, choice)
         context = self.context(streams, generator)
         existence = self.exists(context).squeeze(-1)
+        if self.component_share > 0.0:
+            stands = torch.gather(component, 1, choice)
+            existence = torch.lerp(existence, stands.to(existence.dtype), self.component_share)
         # without any component there is nothing to attend to, and nothing to report
         existence = existence.masked_fill(~batch.valid.any(dim=1)[:, None], -20.0)
         return Reading(

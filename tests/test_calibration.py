@@ -11,6 +11,7 @@ from slotflow.calibration import (
     Calibration,
     count_distribution,
     fit_calibration,
+    fit_share,
     reliability,
     reliability_error,
 )
@@ -98,3 +99,26 @@ def test_the_number_of_sources_against_all_outcomes(p: list[float]) -> None:
 def test_the_number_of_sources_of_many_bands() -> None:
     p = np.random.default_rng(0).random((7, 5))
     np.testing.assert_allclose(count_distribution(p)[3], count_distribution(p[3]))
+
+
+@pytest.mark.parametrize(
+    ("noise_of_slot", "noise_of_component", "expected"),
+    [(0.0, 30.0, 0.0), (30.0, 0.0, 1.0), (1.5, 1.5, 0.5), (1.0, 2.0, 0.2)],
+)
+def test_the_share_weighs_by_what_each_logit_knows(
+    noise_of_slot: float, noise_of_component: float, expected: float
+) -> None:
+    """Two unbiased readings of one logit are best weighed by the inverse of their variances."""
+    rng = np.random.default_rng(1)
+    truth = rng.normal(0.0, 30.0, 40_000)  # far wider than the noise: its prior hardly pulls
+    labels = rng.uniform(size=len(truth)) < 1 / (1 + np.exp(-truth))
+    slot = truth + noise_of_slot * rng.normal(size=len(truth))
+    component = truth + noise_of_component * rng.normal(size=len(truth))
+    assert fit_share(slot, component, labels) == pytest.approx(expected, abs=0.15)
+
+
+def test_a_share_that_gains_nothing_is_none() -> None:
+    rng = np.random.default_rng(2)
+    logits = rng.normal(0.0, 3.0, 5000)
+    labels = rng.uniform(size=5000) < 1 / (1 + np.exp(-logits))
+    assert fit_share(logits, logits, labels) == 0.0

@@ -10,6 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from slotflow.batches import Tensors
 from slotflow.calibration import Calibration
 from slotflow.checkpoint import Model, load_model, save_model
 from slotflow.config import load_preset
@@ -17,7 +18,7 @@ from slotflow.errors import InputError
 from slotflow.model import SlotFlow
 from slotflow.response import ResponseGrid
 from tests.outlying_example import WIDTHS, example_score, gaussian_bands
-from tests.synthetic import BINS
+from tests.synthetic import BINS, token_data
 from tests.test_losses import SMALL
 
 
@@ -71,6 +72,31 @@ def test_the_widths_of_the_base_come_back(saved: Path) -> None:
     model.network.flow.base_scale.copy_(scale)
     save_model(saved, model)
     torch.testing.assert_close(load_model(saved).network.flow.base_scale, scale, rtol=0, atol=0)
+
+
+def test_the_share_of_the_component_comes_back_and_acts(saved: Path) -> None:
+    model = load_model(saved)
+    data = Tensors.of(token_data(3, bands=12))
+    with torch.no_grad():
+        before = model.network.read(data.batch)
+        model.network.component_share = 0.25
+        save_model(saved, model)
+        after = load_model(saved).network.read(data.batch)
+    stands = torch.gather(before.component, 1, before.choice)
+    some = data.batch.valid.any(dim=1)
+    expected = 0.75 * before.existence + 0.25 * stands
+    torch.testing.assert_close(after.existence[some], expected[some])
+
+
+@pytest.mark.parametrize("found", [-0.1, 1.5, float("nan"), "a", None])
+def test_a_share_that_is_none_is_refused(saved: Path, found: object) -> None:
+    def wild(metadata: dict[str, str]) -> dict[str, str]:
+        content = json.loads(metadata["slotflow"]) | {"component_share": found}
+        return {"slotflow": json.dumps(content)}
+
+    rewrite(saved, metadata=wild)
+    with pytest.raises(InputError, match="metadata"):
+        load_model(saved)
 
 
 @pytest.mark.parametrize("found", [[1.0], [1.0] * 6 + [0.0], [1.0] * 6 + ["a"], [1.0] * 6 + [1e3]])
