@@ -128,7 +128,7 @@ def fit_share(existence: ArrayLike, component: ArrayLike, labels: ArrayLike) -> 
     shares = np.linspace(0.0, 1.0, 21)
     losses = [loss(share) for share in shares]
     best = int(np.argmin(losses))
-    return float(shares[best]) if losses[best] < 0.99 * losses[0] else 0.0
+    return round(float(shares[best]), 2) if losses[best] < 0.99 * losses[0] else 0.0
 
 
 def reliability(
