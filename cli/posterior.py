@@ -4,14 +4,17 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from slotflow.cli.common import error_line, say
+from slotflow.cli.common import cores, error_line, say
 from slotflow.cli.posterior_job import Job, check_extras, provenance_of, standing, stem
 from slotflow.data import INDEX, shipped
 from slotflow.errors import InputError, SlotflowError
+
+MOST_WORKERS: Final = 8  # unless more are asked for: each holds some 0.7 GB
+WORTH: Final = 4  # batches of bands, 10 s of work, for which a process is started in 4 s
 
 
 def _psd(_: click.Context, option: click.Parameter, value: str) -> str:
@@ -53,7 +56,8 @@ def _psd(_: click.Context, option: click.Parameter, value: str) -> str:
 @click.option("--format", "form", default="auto",
               type=click.Choice(["auto", "sangria", "spritz", "radler", "mojito"]),
               help="Layout of INPUT; auto, from its content.")  # fmt: skip
-@click.option("--workers", type=click.IntRange(min=1), default=1,
+@click.option("--workers", type=click.IntRange(min=1), default=None,
+              show_default=f"cores, at most {MOST_WORKERS}; fewer for few bands",
               help="Processes that read bands; the results do not depend on it.")  # fmt: skip
 @click.option("--gpus", type=click.IntRange(min=1), default=None,
               help="One process beside each of so many GPUs of this machine; results may differ"
@@ -74,9 +78,9 @@ def _psd(_: click.Context, option: click.Parameter, value: str) -> str:
 def posterior(
     context: click.Context, inputs: tuple[Path, ...], fmin: float | None, fmax: float | None,
     samples: int, bands: str | None, model_file: Path | None, seed: int, output: Path | None,
-    psd: str, min_probability: float, refine: str | None, form: str, workers: int, gpus: int | None,
-    scheduler: str | None, plots: Path | None, exports: tuple[str, ...], csv: bool, printed: str,
-    force: bool,
+    psd: str, min_probability: float, refine: str | None, form: str, workers: int | None,
+    gpus: int | None, scheduler: str | None, plots: Path | None, exports: tuple[str, ...],
+    csv: bool, printed: str, force: bool,
 ) -> None:  # fmt: skip
     """Find the sources in each INPUT and a posterior for each source.
 
@@ -99,7 +103,7 @@ def posterior(
       slotflow posterior training-data --bands 0:100
       slotflow posterior input.h5 --scheduler tcp://head:8786
     """
-    way = _way(context, workers, gpus, scheduler)
+    way = _way(context, workers, gpus, scheduler, refine is not None)
     model_path = model_file if model_file is not None else shipped(INDEX)
     requested = {
         "fmin": fmin, "fmax": fmax, "samples": samples, "seed": seed, "psd": psd,
@@ -194,7 +198,11 @@ def _wanted(source: Path, requested: dict[str, Any], bands: str | None) -> dict[
 
 
 def _way(
-    context: click.Context, workers: int, gpus: int | None, scheduler: str | None
+    context: click.Context,
+    workers: int | None,
+    gpus: int | None,
+    scheduler: str | None,
+    refining: bool,
 ) -> dict[str, Any]:
     """Return who reads the bands, as :func:`slotflow.posterior.posterior` takes it.
 
@@ -202,7 +210,7 @@ def _way(
         UsageError: two at a time.
         InputError: GPUs or a package that is not there, or a scheduler's file that is none.
     """
-    given = {"--workers": workers > 1, "--gpus": gpus, "--scheduler": scheduler}
+    given = {"--workers": workers, "--gpus": gpus, "--scheduler": scheduler}
     names = [name for name, value in given.items() if value]
     if len(names) > 1:
         raise click.UsageError(f"{names[1]} does not go with {names[0]}", context)
@@ -218,4 +226,6 @@ def _way(
         cluster = Scheduler(scheduler_address(scheduler))
         cluster.check()
         return {"cluster": cluster}
-    return {"processes": workers}
+    if workers is not None:
+        return {"processes": workers}
+    return {"processes": min(cores(), MOST_WORKERS), "worth": 1 if refining else WORTH}

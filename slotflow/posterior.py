@@ -64,6 +64,7 @@ def posterior(
     processes: int = 1,
     gpus: int = 0,
     cluster: Cluster | None = None,
+    worth: int = 1,
     keep_bands: bool = False,
     refine: RefineSettings | Method | None = None,
     partial: Partial | None = None,
@@ -87,6 +88,7 @@ def posterior(
         gpus: of this machine, a process with the network beside each; numbers may differ in
             their last digits from those of the processor.
         cluster: whose workers read bands; the result does not depend on it.
+        worth: batches of 16 bands for which one of the processes is started.
         keep_bands: whether the result has the bands as the network saw them.
         refine: ``"importance"`` or ``"smc"``, or more settings: bring the samples to the exact
             posterior (:mod:`slotflow.refine`); seconds a band.
@@ -101,7 +103,7 @@ def posterior(
         NonFiniteError: a sample that is not finite.
     """
     started = time.perf_counter()
-    way = Way(processes, gpus, cluster)
+    way = Way(processes, gpus, cluster, worth)
     way.check()
     preset = model.preset
     duration = preset.observation.duration

@@ -81,14 +81,16 @@ class Way:
     """Who reads the batches; one of the three at a time, by default this process.
 
     Attributes:
-        processes: of this machine.
+        processes: of this machine, at most.
         gpus: of this machine, a process beside each.
         cluster: gives work to its workers.
+        worth: batches for which a process is started: one takes seconds to start.
     """
 
     processes: int = 1
     gpus: int = 0
     cluster: Cluster | None = None
+    worth: int = 1
 
     def check(self) -> None:
         """Raise InputError for numbers out of range, two ways at once, or GPUs that are not there.
@@ -97,6 +99,8 @@ class Way:
         """
         if self.processes < 1:
             raise InputError(f"processes: expected at least 1; got {self.processes}")
+        if self.worth < 1:
+            raise InputError(f"worth: expected at least 1; got {self.worth}")
         if self.gpus < 0:
             raise InputError(f"gpus: expected 0 or more; got {self.gpus}")
         chosen = {
@@ -110,7 +114,13 @@ class Way:
 
     def here(self, batches: int) -> bool:
         """Whether so many batches are read in this process."""
-        return self.cluster is None and not self.gpus and min(self.processes, batches) <= 1
+        return self.cluster is None and not self.gpus and len(self._devices(batches)) <= 1
+
+    def _devices(self, batches: int) -> list[str]:
+        """Return PyTorch's name of the device of each process that so many batches are worth."""
+        if self.gpus:
+            return [f"cuda:{i}" for i in range(min(self.gpus, batches))]
+        return ["cpu"] * min(self.processes, batches // self.worth)
 
     def run(self, reader: BandReader, batches: Sequence[Batch], advance: Advance) -> Done:
         """Yield the batches as they are done; adds the time spent to the reader's.
@@ -123,18 +133,13 @@ class Way:
         if self.cluster is not None:
             answers = _from_cluster(self.cluster, reader, batches)
         else:
-            answers = _from_processes(reader, batches, _devices(self)[: len(batches)])
+            answers = _from_processes(reader, batches, self._devices(len(batches)))
         by_number = {batch.number: batch for batch in batches}
         for answer in answers:
             for name, value in answer.seconds.items():
                 reader.seconds[name] += value
             advance(len(answer.outcomes))
             yield by_number[answer.number], answer.outcomes
-
-
-def _devices(way: Way) -> list[str]:
-    """Return PyTorch's name of each process's device."""
-    return [f"cuda:{i}" for i in range(way.gpus)] or ["cpu"] * way.processes
 
 
 def _from_processes(

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 import torch
 
 from slotflow import __version__, workers
 from slotflow.cli.main import run
+from slotflow.cli.posterior import _way
 from slotflow.components import COMPONENT_DTYPE, ComponentSet
 from slotflow.config import load_preset
 from slotflow.errors import InputError
@@ -30,11 +32,37 @@ def batches(number: int) -> list[Batch]:
 
 def test_devices() -> None:
     """PyTorch numbers those of CUDA_VISIBLE_DEVICES."""
-    assert workers._devices(Way()) == ["cpu"]
-    assert workers._devices(Way(processes=3)) == ["cpu"] * 3
-    assert workers._devices(Way(gpus=2)) == ["cuda:0", "cuda:1"]
+    assert Way()._devices(9) == ["cpu"]
+    assert Way(processes=3)._devices(9) == ["cpu"] * 3
+    assert Way(processes=3)._devices(2) == ["cpu"] * 2
+    assert Way(gpus=2)._devices(9) == ["cuda:0", "cuda:1"]
+    assert Way(gpus=2)._devices(1) == ["cuda:0"]
     assert [Way(processes=3).here(number) for number in (0, 1, 2)] == [True, True, False]
     assert not Way(gpus=1).here(1)
+
+
+def test_few_batches_are_not_worth_a_process() -> None:
+    way = Way(processes=3, worth=4)
+    assert [len(way._devices(number)) for number in (0, 3, 4, 8, 11, 12, 99)] == [
+        0,
+        0,
+        1,
+        2,
+        2,
+        3,
+        3,
+    ]
+    assert [way.here(number) for number in (0, 7, 8)] == [True, True, False]
+
+
+def test_as_many_workers_as_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for few bands, and unless a number is given; refining takes seconds a band."""
+    context = click.Context(click.Command("posterior"))
+    for present, used in ((1, 1), (6, 6), (64, 8)):
+        monkeypatch.setattr("slotflow.cli.posterior.cores", lambda: present)  # noqa: B023
+        assert _way(context, None, None, None, False) == {"processes": used, "worth": 4}
+        assert _way(context, None, None, None, True) == {"processes": used, "worth": 1}
+        assert _way(context, 12, None, None, False) == {"processes": 12}
 
 
 @pytest.mark.slow
@@ -145,6 +173,7 @@ def test_the_address_of_a_scheduler(tmp_path: Path) -> None:
     [
         (Way(processes=0), "processes: expected at least 1; got 0"),
         (Way(gpus=-1), "gpus: expected 0 or more; got -1"),
+        (Way(worth=0), "worth: expected at least 1; got 0"),
         (Way(processes=2, gpus=1), "processes and gpus: one of them at a time"),
         (Way(gpus=1, cluster=Here("")), "gpus and cluster: one of them at a time"),
         (Way(gpus=99), "--gpus 99: GPUs that PyTorch sees: "),
