@@ -47,7 +47,7 @@ NETWORKS: Final[dict[str, Change]] = {
     "width-48": {"model": {"width": 48}},
     "width-192": {"model": {"width": 192}},
     "flow-layers-3": {"model": {"flow_layers": 3}},
-    "flow-layers-12": {"model": {"flow_layers": 12}},
+    "flow-layers-6": {"model": {"flow_layers": 6}},
     "flow-bins-6": {"model": {"flow_bins": 6}},
     "flow-bins-24": {"model": {"flow_bins": 24}},
     "flow-hidden-192": {"model": {"flow_hidden": 192}},
@@ -63,6 +63,9 @@ NETWORKS: Final[dict[str, Change]] = {
     "batch-512": {"train": {"batch": 512}},
     "matching-flow": {"train": {"matching": "flow"}},
     "no-attention-loss": {"loss": {"attention": 0.0}},
+    "evidence-gradient": {"model": {"evidence_gradient": True}},
+    "psi-plain": {"model": {"psi_stretched": False}},
+    "start-epoch": {"model": {"mid_epoch": False}},
 }  # fmt: skip
 #: What differs in the tokens: at most so many components, or features that are not told.
 TOKENS: Final[dict[str, tuple[int, str]]] = {
@@ -79,9 +82,10 @@ METHODS: Final = (*NETWORKS, *TOKENS, *SHARES, CURRICULUM)
 SEARCHES: Final[dict[str, dict[str, Any]]] = {
     "as shipped": {},
     "sky_points 80": {"sky_points": 80},
-    "sky_points 160": {"sky_points": 160},
+    "sky_points 320": {"sky_points": 320},
     "sky_points 640": {"sky_points": 640},
     "slow_samples 64": {"slow_samples": 64, "taps": 31},
+    "slow_samples 128": {"slow_samples": 128},
     "slow_samples 256": {"slow_samples": 256},
     "max_components 8": {"max_components": 8},
     "max_components 24": {"max_components": 24},
