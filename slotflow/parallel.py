@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.multiprocessing.spawn import ProcessException
+from torch.multiprocessing.spawn import ProcessException, ProcessExitedException
 
 from slotflow.errors import InputError, NonFiniteError, SlotflowError, StoppedError
 from slotflow.stopping import stop_requests
@@ -130,9 +130,15 @@ def launch(settings: Launch, work: Callable[..., None], *arguments: Any) -> None
     # Fabric would look into arguments of its own for tensors to move, and refuses records
     entry = partial(_entry, settings, work, arguments)
     try:
-        with stop_requests(forward=several and not started):
+        with stop_requests(forward=several and not started) as asked:
             problem = fabric.launch(entry)
     except ProcessException as error:
+        if asked and isinstance(error, ProcessExitedException):
+            # the signal came while a process started, which did not yet take note of it
+            raise StoppedError(
+                f"stopped by {asked.name} while the processes started: the same command goes on"
+                " from what is saved"
+            ) from error
         raise _own_error(str(error)) from error
     if problem is not None:
         raise problem

@@ -139,20 +139,25 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "data"
 
 
+def training(searched: Path, folder: Path, processes: int) -> "subprocess.Popen[str]":
+    """Start a command that trains for long."""
+    call = "if __name__ == '__main__':\n import sys\n from slotflow.cli.main import run\n"
+    arguments = ["train", str(searched), "--preset", "tiny", "-o", str(folder), "--workers", "1",
+                 "--processes", str(processes), "--passes", "4000000"]  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-c", call + " sys.exit(run(sys.argv[1:]))", *arguments],
+        cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_sigterm_saves_and_the_same_command_goes_on(
     searched: Path, tmp_path: Path, processes: int
 ) -> None:
     folder = tmp_path / "run"
-    call = "if __name__ == '__main__':\n import sys\n from slotflow.cli.main import run\n"
-    arguments = ["train", str(searched), "--preset", "tiny", "-o", str(folder), "--workers", "1",
-                 "--processes", str(processes), "--passes", "4000000"]  # fmt: skip
-    child = subprocess.Popen(
-        [sys.executable, "-c", call + " sys.exit(run(sys.argv[1:]))", *arguments],
-        cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    child = training(searched, folder, processes)
     deadline = time.monotonic() + 120
     # with two processes a third waits for the signal, too: the one that hands it on to them
     waiting = processes + (processes > 1)
@@ -173,6 +178,36 @@ def test_sigterm_saves_and_the_same_command_goes_on(
     grid = response_grid(data.observation, settings.components.slow_samples)
     tokens = open_tokens(data, settings.components, 1)
     assert Trainer(settings, tokens, grid, folder).step == step
+
+
+@pytest.mark.slow
+def test_sigterm_while_processes_start(searched: Path, tmp_path: Path) -> None:
+    """They do not take note of signals yet: it ends them, and the run is one that was stopped."""
+    child = training(searched, tmp_path / "run", 2)
+    deadline = time.monotonic() + 120
+    while spawned(child.pid) < 2:
+        assert time.monotonic() < deadline
+        assert child.poll() is None, child.communicate()
+        time.sleep(0.02)
+    child.send_signal(signal.SIGTERM)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 75, (out, err)
+    assert "stopped by SIGTERM" in err
+    assert "Traceback" not in err
+
+
+def spawned(parent: int) -> int:
+    """How many training processes a process has started."""
+    number = 0
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            rows = dict(row.split(":", 1) for row in (place / "status").read_text().splitlines())
+            number += (
+                int(rows["PPid"]) == parent and b"spawn_main" in (place / "cmdline").read_bytes()
+            )
+        except OSError:  # it has ended
+            continue
+    return number
 
 
 def trainers(parent: int) -> int:
