@@ -10,7 +10,7 @@ knows the truth and not the network, thinned, by the Jensen-Shannon divergence o
 starts from draws of the posterior and so has no burn-in; its default moves, and differential
 evolution, which suits it better here; its effective sample size is that of the slowest
 of the coordinates that the refinement is judged by. dynesty's evidence is of the same
-prior and likelihood, in a smaller range of frequencies. The last line is one JSON object.
+prior and likelihood (:mod:`exact_nested`). The last line is one JSON object.
 """
 
 import json
@@ -31,6 +31,7 @@ if __name__ == "__main__":  # else that is the caller's to say
 import click
 import numpy as np
 import torch
+from exact_nested import by_dynesty
 
 from slotflow import refine as refine_module
 from slotflow.bands import Tile
@@ -66,7 +67,7 @@ CASES: dict[str, tuple[tuple[float, float], ...]] = {
 QUICK = ("one source, SNR 20", "two sources 4 bins apart, SNR 20")
 SAMPLES = 1000
 EFFECTIVE = 2000  # draws, where effective ones a second are compared
-DYNESTY_BINS = 4.0  # of the prior's window, about the truth
+LIVE = 500  # points of dynesty's
 
 
 @dataclass(frozen=True)
@@ -259,41 +260,6 @@ def by_emcee(
     return ess / seconds, int(ess)
 
 
-def by_dynesty(case: Case, likelihood: BandLikelihood, live: int) -> tuple[float, float]:
-    """Return ln Z and its error by nested sampling, psi folded, as an average over the prior.
-
-    Each source has a range of frequencies of its own, whose share of the prior's window is
-    counted; sources have no order, which makes S!.
-    """
-    import dynesty
-
-    space, number = case.space, len(case.x)
-    ranges = [(row[BIN] - DYNESTY_BINS / 2, row[BIN] + DYNESTY_BINS / 2) for row in case.x]
-    duration = likelihood.duration
-
-    def transform(unit: Float) -> Float:
-        unit = unit.reshape(number, 8).copy()
-        window = likelihood.prior.f0
-        for row, (low, high) in zip(unit, ranges, strict=True):
-            place = (np.array([low, high]) + FIRST_BIN) / duration
-            ends = (place - window[0]) / (window[1] - window[0])
-            row[0] = ends[0] + (ends[1] - ends[0]) * row[0]
-        return likelihood.from_unit(unit).reshape(-1)
-
-    def ln_l(flat: Float) -> float:
-        gain = likelihood.log_likelihood(flat.reshape(1, number, 8))[0] - likelihood.log_noise
-        return float(gain)
-
-    sampler = dynesty.NestedSampler(
-        ln_l, transform, 8 * number, nlive=live, sample="rwalk", rstate=np.random.default_rng(4),
-        periodic=[8 * s + i for s in range(number) for i in (3, 5, 7)],
-    )  # fmt: skip
-    sampler.run_nested(dlogz=0.1, print_progress=False)
-    share = np.log(DYNESTY_BINS / (space.high[BIN] - space.low[BIN]))
-    factor = number * share + float(np.log(np.arange(1, number + 1)).sum())
-    return float(sampler.results.logz[-1] + factor), float(sampler.results.logzerr[-1])
-
-
 def matched(answer: Answer, reference: Float) -> tuple[Float, Float]:
     """Return divergences of the refined and of the network's draws from the long run: (S, 8)."""
     order = np.argsort([np.median(x[:, BIN]) for x in answer.x])
@@ -335,7 +301,8 @@ def measure(case: Case, quick: bool, say: Callable[[str], None]) -> dict[str, An
         row |= {f"{key}_ess_per_s": rate, f"{key}_ess": count}
         row[f"speedup_{key}"] = row["ess_per_s"] / rate
     if not quick:
-        row["ln_z_dynesty"], row["ln_z_dynesty_error"] = by_dynesty(case, likelihood, 300)
+        draws = case.space.to_sources(reference.reshape(-1, 8)).reshape(reference.shape)
+        row["ln_z_dynesty"], row["ln_z_dynesty_error"] = by_dynesty(likelihood, draws, LIVE)
     say(", ".join(f"{k} {v:.5g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()))
     return row
 
