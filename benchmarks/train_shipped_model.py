@@ -156,6 +156,14 @@ def prior_text(prior: PriorSettings) -> list[str]:
     return [line for part in lines for line in textwrap.wrap(part, 98)]
 
 
+def noise_text(prior: PriorSettings) -> str:
+    """Return what noise SNRs are against."""
+    if not prior.confusion_share:
+        return "total noise"
+    shares = ", ".join(f"{100 * share:g}% at {f * 1e3:g} mHz" for f, share in prior.confusion_share)
+    return f"instrument and a share of the confusion fit ({shares})"
+
+
 def card_text(model: Model, fresh: TokenStore, name: str = "shipped") -> str:
     """Return the model card."""
     card, preset = model.card, model.preset
@@ -165,11 +173,14 @@ def card_text(model: Model, fresh: TokenStore, name: str = "shipped") -> str:
     made = sum(v for stage_name, v in seconds.items() if stage_name.endswith("training"))
     whole = made + seconds.get("train", 0.0)
     snr = fresh.rows(np.arange(len(fresh))).snr
+    ends = sorted({width / prior.bins / 6.0 for _, width in prior.windows})
+    share = f"{ends[0]:.3f}" + (f" to {ends[-1]:.3f}" if len(ends) > 1 else "")
     loud = float(np.mean(np.nan_to_num(snr, nan=-1.0) > 10.0) * snr.shape[1])
     lines = [
         f"# The model {FILES[name]}.safetensors",
         "",
-        f"Made by `./run python benchmarks/train_shipped_model.py --preset {name}`:",
+        f"Made by `./run python benchmarks/train_shipped_model.py --preset {name}"
+        f" --held-out {card['held_out']['bands']}`:",
         f"{training['bands']} bands of",
         f"the training set (seed {card['seeds']['training']}), {training['steps']} steps of",
         f"{training['batch']} (of {training['of']}: the loss on bands left out was least there),",
@@ -180,7 +191,7 @@ def card_text(model: Model, fresh: TokenStore, name: str = "shipped") -> str:
         f"t0 = {preset.observation.t0:g} s, Tukey({preset.observation.tukey:g}) window, bands of",
         f"{prior.bins} Fourier bins. **Prior** (our choice): band centres",
         *prior_text(prior),
-        f"SNR log-uniform {prior.snr_min:g}-{prior.snr_max:g}, total noise;",
+        f"SNR log-uniform {prior.snr_min:g}-{prior.snr_max:g}, against {noise_text(prior)};",
         f"fdot T^2 uniform in [{prior.fdot_t2_min:g}, {prior.fdot_t2_max:g}],",
         "times (f / 3 mHz)^(11/3) above 3 mHz; sky isotropic;",
         "bright sources outside the window at the same density; a Poisson foreground, rate",
@@ -192,7 +203,7 @@ def card_text(model: Model, fresh: TokenStore, name: str = "shipped") -> str:
         "a slot by the Hungarian cost -ln q(source | slot), none left out; *missed*: the slot's",
         "component is more than one bin away. Parameters are scaled to [0, 1]; a uniform density",
         "there has CRPS 1/6 (1/8 for ra and phi0, circular) and NLL 0. The prior itself fills the",
-        "window of interest only (CRPS of f0 1/8 or 1/16) and is not uniform in ln amplitude.",
+        f"window of interest only (CRPS of f0 {share}) and is not uniform in ln amplitude.",
         "",
         *_tables(card["held_out"]),
     ]
