@@ -7,10 +7,8 @@ reads. Both are written under a temporary name and renamed, so that an interrupt
 where it stopped; a file that is damaged is made again.
 """
 
-import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +30,7 @@ from slotflow.errors import InputError
 from slotflow.labels import from_local_units, standing_components, to_local_units, window_edges
 from slotflow.noise import standard_psd, window_power
 from slotflow.parameters import F0, FDOT, FDOT_T2_PRIOR, fdot_widening
-from slotflow.processes import environment
+from slotflow.processes import work_off
 from slotflow.response import Float, ResponseGrid
 from slotflow.store import TrainingSet
 from slotflow.tokendata import TokenData
@@ -120,10 +118,10 @@ def _start_worker(directory: Path, grid: ResponseGrid, settings: ComponentSettin
     _worker = _Builder(TrainingSet(directory), grid, settings)
 
 
-def _work(shard: int, draw: int) -> Path:
+def _work(job: tuple[int, int]) -> Path:
     if _worker is None:
         raise RuntimeError("the worker was not started")
-    return _worker.build(shard, draw)
+    return _worker.build(*job)
 
 
 def ensure_searched(
@@ -161,24 +159,16 @@ def ensure_searched(
     done = len(jobs) - len(missing)
     if progress is not None:
         progress(done, len(jobs))
-    for _ in _run(data, grid, settings, missing, workers):
-        done += 1
-        if progress is not None:
-            progress(done, len(jobs))
+    with closing(_run(data, grid, settings, missing, workers)) as paths:
+        for _ in paths:
+            done += 1
+            if progress is not None:
+                progress(done, len(jobs))
 
 
 def _jobs(data: TrainingSet, draws: int) -> list[tuple[int, int]]:
     """Return (shard, draw) in the order of the bands."""
     return [(shard, draw) for draw in range(draws) for shard in range(len(data.manifest.shards))]
-
-
-def _one_thread_each() -> AbstractContextManager[None]:
-    """Let processes started meanwhile use one thread: NumPy's would fight for the cores.
-
-    BLAS reads these when it is loaded, so they must stand before a worker starts.
-    """
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    return environment(dict.fromkeys(names, "1"))
 
 
 def _run(
@@ -187,20 +177,16 @@ def _run(
     settings: ComponentSettings,
     jobs: Sequence[tuple[int, int]],
     workers: int,
-) -> Iterator[Path]:
+) -> Generator[Path]:
     if min(workers, len(jobs)) <= 1:
         builder = _Builder(data, grid, settings)
         for job in jobs:
             yield builder.build(*job)
         return
-    context = multiprocessing.get_context("spawn")
     arguments = (data.directory, grid, settings)
-    with (
-        _one_thread_each(),
-        ProcessPoolExecutor(workers, context, _start_worker, arguments) as pool,
-    ):
-        for future in as_completed([pool.submit(_work, *job) for job in jobs]):
-            yield future.result()
+    with closing(work_off(_work, jobs, workers, _start_worker, arguments)) as paths:
+        for _, path in paths:
+            yield path
 
 
 def open_tokens(data: TrainingSet, settings: ComponentSettings, draws: int) -> TokenStore:

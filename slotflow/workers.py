@@ -5,15 +5,13 @@ whatever order they are done.
 """
 
 import multiprocessing
-import signal
 import socket
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -23,14 +21,11 @@ from slotflow.errors import InputError
 from slotflow.inference import BandReader
 from slotflow.parallel import Launch
 from slotflow.plain import parse_json
-from slotflow.processes import end_with_parent, environment
+from slotflow.processes import work_off
 from slotflow.results import BandOutcome
 
 Advance = Callable[[int], None]
 Done = Generator[tuple["Batch", list[BandOutcome]]]
-
-#: BLAS and numba read these when they are loaded: their threads would fight for the cores.
-THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 class Batch(NamedTuple):
@@ -135,37 +130,24 @@ class Way:
         else:
             answers = _from_processes(reader, batches, self._devices(len(batches)))
         by_number = {batch.number: batch for batch in batches}
-        for answer in answers:
-            for name, value in answer.seconds.items():
-                reader.seconds[name] += value
-            advance(len(answer.outcomes))
-            yield by_number[answer.number], answer.outcomes
+        with closing(answers):  # also where the caller breaks off: processes end then
+            for answer in answers:
+                for name, value in answer.seconds.items():
+                    reader.seconds[name] += value
+                advance(len(answer.outcomes))
+                yield by_number[answer.number], answer.outcomes
 
 
 def _from_processes(
     reader: BandReader, batches: Sequence[Batch], devices: Sequence[str]
-) -> Iterator[Answer]:
+) -> Generator[Answer]:
     """Read the batches in processes that are started for it, one on each device."""
-    context = multiprocessing.get_context("spawn")
-    free = context.SimpleQueue()  # whichever process is first takes the first
+    free = multiprocessing.get_context("spawn").SimpleQueue()  # who is first takes the first
     for device in devices:
         free.put(device)
-    with (
-        environment(dict.fromkeys(THREADS, "1")),
-        ProcessPoolExecutor(len(devices), context, _start, (reader, free)) as pool,
-    ):
-        try:
-            # the list is not kept: it would hold on to every answer
-            for job in as_completed([pool.submit(_work, batch) for batch in batches]):
-                yield job.result()
-        except BrokenProcessPool as error:
-            raise InputError(
-                "a worker process ended (killed, or out of memory?); what is done stands: run"
-                " again to go on"
-            ) from error
-        except BaseException:  # an interruption, too: what has not begun is not waited for
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    with closing(work_off(_work, batches, len(devices), _start, (reader, free))) as answers:
+        for _, answer in answers:
+            yield answer
 
 
 _reader: BandReader | None = None
@@ -173,8 +155,6 @@ _reader: BandReader | None = None
 
 def _start(reader: BandReader, free: Any) -> None:
     global _reader  # one search, with its banks, for the life of the process
-    end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interruption is the parent's affair
     torch.set_num_threads(1)
     reader.to(free.get())
     _reader = reader
@@ -195,7 +175,7 @@ def _answer(reader: BandReader, batch: Batch) -> Answer:
 
 def _from_cluster(
     cluster: Cluster, reader: BandReader, batches: Sequence[Batch]
-) -> Iterator[Answer]:
+) -> Generator[Answer]:
     """Let the cluster's workers read the batches; all must have this version."""
     for answer in cluster.run(ClusterWork(uuid.uuid4().hex, reader), batches):
         if answer.version != __version__:

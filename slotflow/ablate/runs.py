@@ -5,16 +5,15 @@ with, and a folder takes up runs of the same settings only.
 """
 
 import json
-import multiprocessing
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from slotflow.atomic import written
 from slotflow.errors import InputError, OutputExistsError
 from slotflow.plain import parse_json
-from slotflow.processes import end_with_parent, environment
+from slotflow.processes import work_off
 
 RESULTS: Final = "results.json"
 #: What every record of ``results.json`` has; null where it does not apply.
@@ -24,11 +23,6 @@ KEYS: Final = (
 )  # fmt: skip
 #: What a run keeps beside its record, and ``results.json`` leaves out.
 OWN: Final = ("settings", "examples")
-
-#: Linear algebra that threads on its own is slower here: the tensors are small.
-ONE_THREAD: Final = dict.fromkeys(
-    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
-)
 
 Record = dict[str, Any]
 Progress = Callable[[int, int, str], None]
@@ -99,23 +93,14 @@ def _work_off(
         for job in left:
             keep(job, job.work())
         return
-    context = multiprocessing.get_context("spawn")
-    with environment(ONE_THREAD), ProcessPoolExecutor(workers, context, _begin) as pool:
-        waiting = {pool.submit(job.work): job for job in left}
-        try:
-            while waiting:
-                finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    keep(waiting.pop(future), future.result())
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    # linear algebra that threads on its own is slower here: the tensors are small
+    with closing(work_off(_work, left, workers, _one_thread)) as records:
+        for number, record in records:
+            keep(left[number], record)
 
 
-def _begin() -> None:
-    """Prepare a process that was started."""
-    end_with_parent()
-    _one_thread()
+def _work(job: Job) -> Record:
+    return job.work()
 
 
 def _one_thread() -> None:
