@@ -1,5 +1,6 @@
 """What several commands share: progress, notes, the number of cores, checks of folders."""
 
+import math
 import os
 import sys
 import time
@@ -12,6 +13,8 @@ import click
 
 from slotflow.errors import InputError
 
+GROUP = Path("/sys/fs/cgroup")  # the limits of this container, where it has any
+MEMORY = Path("/proc/meminfo")
 PLAIN_SECONDS = 10.0  # between lines where no bar can be drawn
 
 
@@ -22,10 +25,28 @@ class Progress(Protocol):
 
 
 def cores() -> int:
-    """Return the number of cores this process may use."""
+    """Return the number of cores this process may use: its affinity's, or its container's quota."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        present = len(os.sched_getaffinity(0))
+    else:
+        present = os.cpu_count() or 1
+    try:
+        quota, period = (GROUP / "cpu.max").read_text("ascii").split()
+        return max(1, min(present, int(quota) // int(period)))
+    except (OSError, ValueError):  # no control groups, or "max"
+        return present
+
+
+def memory_left() -> float:
+    """Return the bytes of memory that are left, infinite where nothing says so."""
+    left = [math.inf]
+    with suppress(OSError, ValueError):
+        rows = dict(row.split(":") for row in MEMORY.read_text("ascii").splitlines())
+        left += [1024.0 * int(rows["MemAvailable"].split()[0])] if "MemAvailable" in rows else []
+    with suppress(OSError, ValueError):  # no control groups, or "max"
+        limit, used = ((GROUP / f"memory.{name}").read_text("ascii") for name in ("max", "current"))
+        left.append(float(int(limit) - int(used)))
+    return max(min(left), 0.0)
 
 
 def note(text: str) -> None:

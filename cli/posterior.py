@@ -8,12 +8,13 @@ from typing import Any, Final
 
 import click
 
-from slotflow.cli.common import cores, error_line, say
+from slotflow.cli.common import cores, error_line, memory_left, say
 from slotflow.cli.posterior_job import Job, check_extras, provenance_of, standing, stem
 from slotflow.data import INDEX, shipped
 from slotflow.errors import InputError, SlotflowError
 
-MOST_WORKERS: Final = 8  # unless more are asked for: each holds some 0.7 GB
+MOST_WORKERS: Final = 8  # unless more are asked for
+WORKER: Final = 1.3e9  # bytes that a process holds, libraries included
 WORTH: Final = 4  # batches of bands, 10 s of work, for which a process is started in 4 s
 
 
@@ -57,7 +58,7 @@ def _psd(_: click.Context, option: click.Parameter, value: str) -> str:
               type=click.Choice(["auto", "sangria", "spritz", "radler", "mojito"]),
               help="Layout of INPUT; auto, from its content.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=1), default=None,
-              show_default=f"cores, at most {MOST_WORKERS}; fewer for few bands",
+              show_default=f"cores, at most {MOST_WORKERS}; fewer for few bands or little memory",
               help="Processes that read bands; the results do not depend on it.")  # fmt: skip
 @click.option("--gpus", type=click.IntRange(min=1), default=None,
               help="One process beside each of so many GPUs of this machine; results may differ"
@@ -109,6 +110,8 @@ def posterior(
         "fmin": fmin, "fmax": fmax, "samples": samples, "seed": seed, "psd": psd,
         "min_probability": min_probability,
     } | ({} if refine is None else {"refine": refine})  # fmt: skip
+    if form != "auto":  # a file may hold two layouts
+        requested["format"] = form
     command = shlex.join(["slotflow", *(context.obj or ["posterior"])])
     places = _places(inputs, output)
     several = len(places) > 1
@@ -152,6 +155,7 @@ def _do(job: Job, csv: bool, printed: str, several: bool) -> None:
             say(f"shown from {job.table} (same input, model and settings; --force computes again)")
         else:
             found = (posterior_bands if job.stored else posterior_output).compute(job)
+            csv = csv or (job.force and job.csv.exists())  # else the one before would stand beside
         if csv:
             from slotflow.catalogue import write_csv
 
@@ -228,4 +232,5 @@ def _way(
         return {"cluster": cluster}
     if workers is not None:
         return {"processes": workers}
-    return {"processes": min(cores(), MOST_WORKERS), "worth": 1 if refining else WORTH}
+    fitting = min(cores(), MOST_WORKERS, memory_left() // WORKER)
+    return {"processes": max(1, int(fitting)), "worth": 1 if refining else WORTH}

@@ -1,6 +1,7 @@
 """``slotflow posterior`` of a training set: its bands, one by one, beside their truth."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from slotflow.errors import InputError
 
 if TYPE_CHECKING:
     from slotflow.catalogue import Written
-    from slotflow.stored import StoredRun
+    from slotflow.stored import BandPosterior, StoredRun
 
 #: What has no meaning for bands: they are whitened, and stand each for itself.
 OBSERVATION_ONLY = ("fmin", "fmax")
@@ -81,7 +82,7 @@ def _write(job: Job, run: "StoredRun", partial: Any, parts: dict[str, float]) ->
         )  # fmt: skip
         try:
             with watched(partial) as shown:
-                for band in run.bands(shown):
+                for band in _read(run, shown, job.provenance.input):
                     output.add(band)
             spent = time.perf_counter() - begun
             parts |= run.reader.seconds
@@ -102,3 +103,11 @@ def _write(job: Job, run: "StoredRun", partial: Any, parts: dict[str, float]) ->
     found, true, hit = output.found()
     say(f"{found} sources found; {hit} of {true} true ones within a bin of one")
     return catalogue.Written(provenance.identity, table, dict(table.meta))
+
+
+def _read(run: "StoredRun", shown: Any, place: str) -> "Iterator[BandPosterior]":
+    """Yield the bands; what the system refuses here is not said of the file that is written."""
+    try:
+        yield from run.bands(shown)
+    except OSError as error:
+        raise InputError(f"{place}: cannot be read on: {error.strerror or error}") from error

@@ -66,7 +66,8 @@ class Job:
     def options(self) -> dict[str, Any]:
         """Return what :func:`slotflow.posterior.posterior` is called with."""
         requested = dict(self.provenance.requested)
-        requested.pop("psd_sha256", None)
+        for name in ("psd_sha256", "format"):
+            requested.pop(name, None)
         return requested | {**self.way, "keep_bands": self.plots is not None}
 
     def held(self) -> AbstractContextManager[None]:

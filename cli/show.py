@@ -163,6 +163,7 @@ def as_json(found: Written, table_path: Path, samples_path: Path, indent: int | 
         "settings": json.loads(found.meta["settings"]),
         "notes": notes(found),
         "outlying": read_outlying(found.meta["outlying"]) if "outlying" in found.meta else None,
+        "refinement": json.loads(found.meta.get("refinement", "[]")),
         "input_sha256": found.meta.get("input_sha256"),
         "model_sha256": found.meta.get("model_sha256"),
         "samples": str(samples_path),

@@ -259,10 +259,13 @@ def search(data: "TrainingSet", settings: "Preset", workers: int | None) -> None
 
 
 def _remove_run(folder: Path) -> None:
+    from slotflow.runlog import EVENTS
     from slotflow.train import BEFORE_FILE, BEST_FILE, LOG_FILE, MODEL_FILE, STATE_FILE
 
     for name in (STATE_FILE, BEFORE_FILE, MODEL_FILE, BEST_FILE, LOG_FILE):
         (folder / name).unlink(missing_ok=True)
+    for events in (folder / EVENTS).glob("events.out.tfevents.*"):
+        events.unlink()
 
 
 def _report(settings: "Preset", directory: Path, folder: Path) -> None:

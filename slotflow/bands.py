@@ -30,6 +30,7 @@ Complex = NDArray[np.complex128]
 
 GUARD_BINS: Final = 2  # at a window's edges, left to the neighbour, who sees them further inside
 MARGIN_BINS: Final = 1.0  # beyond a tile's edge, where it and its neighbour may see one source
+NEAR_BINS: Final = 2.0  # two reports further apart are two sources
 
 
 class Tile(NamedTuple):
@@ -66,7 +67,7 @@ def tiles(fmin: float, fmax: float, prior: PriorSettings, duration: float) -> li
 
     Which bands there are depends on the model alone (:func:`tile_grid`), so that a source is
     read from the same band whatever the range. Those that answer for frequencies within
-    ``MARGIN_BINS`` of the range are among them: both sides of each edge are seen.
+    ``NEAR_BINS`` of the range are among them: what they report may be what a band inside it does.
 
     Args:
         fmin, fmax: the wanted frequencies, Hz.
@@ -85,7 +86,7 @@ def tiles(fmin: float, fmax: float, prior: PriorSettings, duration: float) -> li
                 f"{name} {value!r} Hz is outside the trained range:"
                 f" {lowest:.6e} to {highest:.6e} Hz"
             )
-    margin = MARGIN_BINS / duration
+    margin = NEAR_BINS / duration
     return [
         tile
         for tile in tile_grid(prior, duration)

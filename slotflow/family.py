@@ -26,9 +26,16 @@ from slotflow.checkpoint import Model, load_model
 from slotflow.errors import InputError
 from slotflow.manifest import file_sha256
 from slotflow.merging import Candidate, Comparison, merge
-from slotflow.posterior import posterior
+from slotflow.posterior import needed_frequency, posterior
 from slotflow.readers import Observation
-from slotflow.results import BandView, PosteriorSettings, Result, SourcePosterior, TileRecord
+from slotflow.results import (
+    PSD_NAMES,
+    BandView,
+    PosteriorSettings,
+    Result,
+    SourcePosterior,
+    TileRecord,
+)
 from slotflow.resume import Partial
 
 FORMAT: Final = 1
@@ -203,8 +210,12 @@ def family_posterior(
         )
     asked = [i for i, (a, b) in enumerate(family.ranges) if a < high and b > low]
     shares = [_share(family, i, low, high) for i in asked]
-    totals = [len(tiles(*s, m.preset.prior, m.preset.observation.duration))
-              for s, m in zip(shares, (family.models[i] for i in asked), strict=True)]  # fmt: skip
+    presets = [family.models[i].preset for i in asked]
+    plans = [tiles(*share, preset.prior, preset.observation.duration)
+             for share, preset in zip(shares, presets, strict=True)]  # fmt: skip
+    for preset, plan in zip(presets, plans, strict=True):  # before any of them takes minutes
+        needed_frequency(observation, preset, plan, options.get("psd", PSD_NAMES[0]))
+    totals = [len(plan) for plan in plans]
     results: list[Result] = []
     for number, (i, share) in enumerate(zip(asked, shares, strict=True)):
         before = sum(totals[:number])

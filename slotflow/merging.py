@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from slotflow.bands import NEAR_BINS
 from slotflow.parameters import AMPLITUDE, DEC, F0, RA
 from slotflow.response import Complex, ResponseGrid
 from slotflow.results import SourcePosterior
@@ -20,7 +21,6 @@ from slotflow.waveform import response_ae
 
 Float = NDArray[np.float64]
 
-NEAR_BINS: Final = 2.0  # two reports further apart are two sources
 MASS: Final = 0.99  # of a posterior, inside which the other's draws are counted
 SAME_POSTERIOR: Final = 0.5  # share of draws inside, of each of frequency, amplitude and sky
 SAME_SIGNAL: Final = 0.8  # waveform overlap of two bands' reports

@@ -21,13 +21,19 @@ def interpolated_density(f: Float, rows: Float, origin: str) -> Float:
     Raises:
         InputError: a frequency outside the table.
     """
-    if f.size and (f.min() < rows[0, 0] or f.max() > rows[-1, 0]):
-        raise InputError(
-            f"{origin}: column 1: covers {rows[0, 0]:.6g} to {rows[-1, 0]:.6g} Hz;"
-            f" {f.min():.6g} to {f.max():.6g} Hz needed"
-        )
+    if f.size:
+        check_covers(float(f.min()), float(f.max()), rows, origin)
     x, known = np.log(f), np.log(rows[:, 0])
     return np.stack([np.exp(np.interp(x, known, np.log(rows[:, c]))) for c in (1, 2, 3)])
+
+
+def check_covers(low: float, high: float, rows: Float, origin: str) -> None:
+    """Raise InputError where a table does not hold the frequencies from ``low`` to ``high``, Hz."""
+    if low < rows[0, 0] or high > rows[-1, 0]:
+        raise InputError(
+            f"{origin}: column 1: covers {rows[0, 0]:.6g} to {rows[-1, 0]:.6g} Hz;"
+            f" {low:.6g} to {high:.6g} Hz needed"
+        )
 
 
 def read_noise_table(path: str | Path) -> tuple[tuple[float, ...], ...]:

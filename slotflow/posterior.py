@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 from slotflow.assumptions import gap_notes, map_orbit, noise_notes, outlying_notes
 from slotflow.bands import Tile, spectrum, tiles, trained_range
 from slotflow.checkpoint import Model
+from slotflow.config import Preset
 from slotflow.conventions import rotate_sky
 from slotflow.errors import InputError
 from slotflow.inference import BandReader
 from slotflow.merging import Candidate, Comparison, merge
 from slotflow.noise import ARM_LENGTH
+from slotflow.noise_table import check_covers, read_noise_table
 from slotflow.readers import Observation
 from slotflow.refined import (
     Method,
@@ -34,6 +36,7 @@ from slotflow.refined import (
 )
 from slotflow.response import ResponseGrid
 from slotflow.results import (
+    PSD_NAMES,
     BandOutcome,
     BandView,
     PosteriorSettings,
@@ -42,6 +45,7 @@ from slotflow.results import (
     SourcePosterior,
 )
 from slotflow.resume import Partial
+from slotflow.spectrum import check_step
 from slotflow.whitening import Whitening, check_psd, reach, whitening_notes
 from slotflow.workers import Advance, Batch, Cluster, Done, Way
 
@@ -116,8 +120,7 @@ def posterior(
     refining = refine_settings(refine)
     orbit = map_orbit(observation, model)
     plan = tiles(settings.fmin, settings.fmax, preset.prior, duration)
-    top = (plan[-1].first_bin + preset.prior.bins) / duration
-    needed = reach(preset, settings.psd, top, 0.5 / observation.dt)
+    needed = needed_frequency(observation, preset, plan, settings.psd)
     transformed = spectrum(
         observation, duration, preset.observation.tukey, needed, preset.observation.gaps
     )
@@ -157,6 +160,24 @@ def posterior(
         refine=refining,
         refinements=refinements,
     )  # fmt: skip
+
+
+def needed_frequency(
+    observation: Observation, preset: Preset, plan: Sequence[Tile], psd: Psd
+) -> float:
+    """Return up to which frequency (Hz) the spectrum is needed.
+
+    Raises:
+        InputError: the data do not reach it, or a table of the noise does not hold the bands.
+    """
+    duration, bins = preset.observation.duration, preset.prior.bins
+    first, last = plan[0].first_bin, plan[-1].first_bin + bins - 1
+    needed = reach(preset, psd, (last + 1) / duration, 0.5 / observation.dt)
+    check_step(observation, needed)
+    if psd not in PSD_NAMES:
+        rows = np.array(read_noise_table(psd))
+        check_covers(first / duration, last / duration, rows, str(psd))
+    return needed
 
 
 def check_numbers(settings: PosteriorSettings) -> None:

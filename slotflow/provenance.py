@@ -47,8 +47,9 @@ class Provenance(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """Input, model and settings as one line of JSON."""
+        """Input, model, settings and what computes as one line of JSON."""
         content = {
+            "slotflow": __version__,
             "input_sha256": self.input_sha256,
             "model_sha256": self.model_sha256,
             "settings": dict(self.requested),

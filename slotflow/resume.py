@@ -4,6 +4,7 @@ One NumPy archive a batch of bands, without pickles, written under a temporary n
 A batch that is missing or damaged is computed again.
 """
 
+import glob
 import hashlib
 import json
 import shutil
@@ -166,9 +167,9 @@ class Partials:
         return sum(part.bands for part in self._parts.values())
 
     def remove(self) -> None:
-        """Remove the folders; raises as :meth:`Partial.remove`."""
-        for part in self._parts.values():
-            part.remove()
+        """Remove the folders, an earlier run's of other models, too; raises as Partial's."""
+        for folder in self.folder.parent.glob(f"{glob.escape(self.folder.name)}-*"):
+            Partial(folder, self._identity).remove()
 
 
 def _packed(outcomes: Sequence[BandOutcome]) -> dict[str, NDArray[Any]]:

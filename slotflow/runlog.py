@@ -65,7 +65,16 @@ class RunLog:
         return InputError(f"{folder}: cannot be written: {error.strerror or error}")
 
     def forget_after(self, step: int) -> None:
-        """Drop what was written after a checkpoint at ``step``: it will be made again."""
+        """Drop what was written after a checkpoint at ``step``: it will be made again.
+
+        TensorBoard's events stay in their file, and it is told to leave them out.
+        """
+        if self._writer is not None:
+            from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+            begun = SessionLog(status=SessionLog.START)
+            for event in (Event(file_version="brain.Event:2"), Event(session_log=begun)):
+                self._writer.file_writer.add_event(event, step=step + 1)
         if not self.path.exists():
             return
         try:

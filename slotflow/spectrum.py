@@ -106,11 +106,7 @@ def spectrum(
         )
     bins = samples // 2 + 1
     if fmax is not None:
-        if fmax > 0.5 / observation.dt:
-            raise InputError(
-                f"{observation.path}: the time step of {observation.dt:g} s reaches"
-                f" {0.5e3 / observation.dt:.4g} mHz only; {fmax * 1e3:.4g} mHz is needed"
-            )
+        check_step(observation, fmax)
         bins = min(bins, math.ceil(fmax * duration) + 1)
     window = _window(observation, samples, tukey, GapSettings() if gaps is None else gaps)
     data = np.empty((3, bins), dtype=np.complex128)
@@ -135,6 +131,15 @@ class _Window(NamedTuple):
     power: float
     gap_fraction: float
     notes: tuple[str, ...]
+
+
+def check_step(observation: Observation, fmax: float) -> None:
+    """Raise InputError where the time step is too coarse for a frequency (Hz)."""
+    if fmax > 0.5 / observation.dt:
+        raise InputError(
+            f"{observation.path}: the time step of {observation.dt:g} s reaches"
+            f" {0.5e3 / observation.dt:.4g} mHz only; {fmax * 1e3:.4g} mHz is needed"
+        )
 
 
 def _window(observation: Observation, samples: int, tukey: float, gaps: GapSettings) -> _Window:

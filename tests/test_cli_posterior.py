@@ -96,6 +96,11 @@ def test_csv_and_json(tmp_path: Path, model_file: Path, capsys: pytest.CaptureFi
     assert len(content["sources"]) == len(rows) == len(table) > 0
     for one, row, record in zip(content["sources"], rows, table, strict=True):
         assert one["f0"] == float(row["f0"]) == record["f0"]
+    # a table of the results before does not stay beside new ones
+    (tmp_path / "example.catalogue.csv").write_text("of before")
+    assert run(_command(model_file, tmp_path, "--force")) == 0
+    with (tmp_path / "example.catalogue.csv").open() as file:
+        assert [row["f0"] for row in csv.DictReader(file)] == [row["f0"] for row in rows]
     (tmp_path / "example.catalogue.csv").unlink()
     assert run(_command(model_file, tmp_path, "--csv")) == 0  # from the table that stands there
     assert "shown from" in capsys.readouterr().err
@@ -140,6 +145,9 @@ def test_the_layout_can_be_named(
     assert "not in the format 'mojito'" in capsys.readouterr().err
     assert run(_command(model_file, tmp_path, "--format", "sangria")) == 0
     capsys.readouterr()
+    # the other layout of a file that holds two is another result
+    assert run(_command(model_file, tmp_path, "--format", "radler")) == 2
+    assert "(format sangria, now radler)" in capsys.readouterr().err
     assert run(_command(model_file, tmp_path, "--format", "table")) == 2
     assert "'table' is not one of 'auto', 'sangria'" in capsys.readouterr().err
 

@@ -1,6 +1,7 @@
 """slotflow.family: models by frequency; against one model that reads the whole range."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,23 @@ def test_frequencies_outside_are_refused() -> None:
     family = Family.of([part(1.9e-3, SPLIT), part(SPLIT, 2e-3)], ["a", "b"])
     with pytest.raises(InputError, match="expected within the trained range"):
         family_posterior(example_observation(), family, fmin=1.95e-3, fmax=3e-3)
+
+
+@pytest.mark.parametrize("what", ["step", "table"])
+def test_what_a_later_model_cannot_have_is_refused_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Before the bands of the others, which may take minutes, are read."""
+    monkeypatch.setattr("slotflow.family.posterior", lambda *_, **__: pytest.fail("read"))
+    year, psd, words = example_observation(), "data", "reaches 1.953 mHz only"
+    if what == "step":  # 4 samples of 5 bins a cycle: the lower model alone has its frequencies
+        year = replace(year, tdi=year.tdi[:, ::4], dt=256.0)
+    else:
+        psd, words = str(tmp_path / "noise.txt"), r"column 1: covers 0\.001 to 0\.00196 Hz"
+        Path(psd).write_text("1e-3 1e-40\n1.96e-3 1e-40\n")
+    family = Family.of([part(1.9e-3, 1.92e-3), part(1.92e-3, 2e-3)], ["a", "b"])
+    with pytest.raises(InputError, match=words):
+        family_posterior(year, family, psd=psd)
 
 
 def test_an_index_is_a_model_of_the_library(tmp_path: Path) -> None:

@@ -80,6 +80,23 @@ def test_events_for_tensorboard(tmp_path: Path, capfd: pytest.CaptureFixture[str
     assert "Traceback" not in capfd.readouterr().err
 
 
+def test_events_after_a_checkpoint_are_left_out(tmp_path: Path) -> None:
+    """A run that was broken off goes on from step 2: TensorBoard shows each step once."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    log = RunLog(tmp_path, tensorboard=True)
+    for step in (1, 2, 3, 4):
+        log.add({"step": step, "loss": float(step)})
+    again = RunLog(tmp_path, tensorboard=True)
+    again.forget_after(2)
+    for step in (3, 4, 5):
+        again.add({"step": step, "loss": 10.0 * step})
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    seen = [(event.step, event.value) for event in events.Scalars("loss")]
+    assert seen == [(1, 1.0), (2, 2.0), (3, 30.0), (4, 40.0), (5, 50.0)]
+
+
 SHORT = ("--fmin", "1.9400e-3", "--fmax", "1.9440e-3", "--samples", "400")
 
 

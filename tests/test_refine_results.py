@@ -91,6 +91,9 @@ def test_on_disk(tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixture
     again = capsys.readouterr()
     assert "shown from" in again.err
     assert again.out == said.out
+    assert run([*command, "--refine", "importance", "--print", "json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["refinement"] == json.loads(found.meta["refinement"]) != []
     assert run(command) == 2
     assert "refine" in capsys.readouterr().err
 

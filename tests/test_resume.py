@@ -7,7 +7,7 @@ import pytest
 
 from slotflow.errors import InputError
 from slotflow.results import BandOutcome, BandView, SourcePosterior, TileRecord
-from slotflow.resume import Partial
+from slotflow.resume import Partial, Partials
 
 FIRSTS = [100, 292, 484]
 
@@ -94,6 +94,20 @@ def test_another_run_removes_what_is_there(tmp_path: Path, identity: str, plan: 
     other.open(plan)
     assert not (tmp_path / "p").exists()
     assert other.load(0, FIRSTS) is None
+
+
+def test_models_that_were_not_asked_this_time(tmp_path: Path) -> None:
+    """A run over all frequencies was broken off; one over fewer leaves nothing of it."""
+    before = Partials(tmp_path / ".x.partial", "all")
+    for name in ("low", "high"):
+        before(name).open("plan")
+        before(name).save(0, _outcomes())
+    (tmp_path / ".x.partialled").mkdir()
+    after = Partials(tmp_path / ".x.partial", "few")
+    after("low").open("plan")
+    after("low").save(0, _outcomes())
+    after.remove()
+    assert [path.name for path in tmp_path.iterdir()] == [".x.partialled"]
 
 
 def test_two_runs_at_once_do_not_take_each_others_batches(tmp_path: Path) -> None:

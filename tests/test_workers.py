@@ -1,6 +1,7 @@
 """slotflow.workers: who reads, on which device, and what is refused."""
 
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from slotflow import __version__, workers
+from slotflow.cli import common
 from slotflow.cli.main import run
 from slotflow.cli.posterior import _way
 from slotflow.components import COMPONENT_DTYPE, ComponentSet
@@ -55,9 +57,34 @@ def test_few_batches_are_not_worth_a_process() -> None:
     assert [way.here(number) for number in (0, 7, 8)] == [True, True, False]
 
 
+def test_limits_of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control groups (Linux, version 2) hold a process below what its machine has."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
+    monkeypatch.setattr(common, "GROUP", tmp_path)
+    monkeypatch.setattr(common, "MEMORY", tmp_path / "meminfo")
+    assert (common.cores(), common.memory_left()) == (16, math.inf)
+    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    4000 kB\n")
+    for quota, number in (("max 100000", 16), ("250000 100000", 2), ("50000 100000", 1),
+                          ("3200000 100000", 16), ("", 16)):  # fmt: skip
+        (tmp_path / "cpu.max").write_text(quota)
+        assert common.cores() == number, quota
+    assert common.memory_left() == 4_096_000.0
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("1000\n")
+    assert common.memory_left() == 4_096_000.0
+    (tmp_path / "memory.max").write_text("2000000\n")
+    assert common.memory_left() == 1_999_000.0
+
+
 def test_as_many_workers_as_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """But for few bands, and unless a number is given; refining takes seconds a band."""
     context = click.Context(click.Command("posterior"))
+    monkeypatch.setattr("slotflow.cli.posterior.memory_left", lambda: 4e9)
+    monkeypatch.setattr("slotflow.cli.posterior.cores", lambda: 64)
+    assert _way(context, None, None, None, False) == {"processes": 3, "worth": 4}
+    monkeypatch.setattr("slotflow.cli.posterior.memory_left", lambda: 1e8)
+    assert _way(context, None, None, None, False) == {"processes": 1, "worth": 4}
+    monkeypatch.setattr("slotflow.cli.posterior.memory_left", lambda: 64e9)
     for present, used in ((1, 1), (6, 6), (64, 8)):
         monkeypatch.setattr("slotflow.cli.posterior.cores", lambda: present)  # noqa: B023
         assert _way(context, None, None, None, False) == {"processes": used, "worth": 4}
