@@ -16,6 +16,7 @@ from slotflow.parameters import DEC, F0, FDOT, IOTA, PHI0, PSI, RA, fdot_widenin
 Float = np.ndarray[Any, np.dtype[np.float64]]
 
 SNR = 2  # column of the unit cube that stands for the amplitude
+OUTSIDE = -1e100  # ln L where sources are not in order
 PADDING = 0.1  # of the long run's range, on either side
 
 
@@ -50,8 +51,9 @@ def box(draws: Float, likelihood: BandLikelihood) -> tuple[Float, Float]:
 def by_dynesty(likelihood: BandLikelihood, draws: Float, live: int) -> tuple[float, float]:
     """Return ln Z against noise alone and its error.
 
-    Sources have no order, which makes S!: each has a box of its own. That psi is folded changes
-    nothing: Z is the mean of the likelihood over the prior, and the half is like the other.
+    Sources are ordered by f0, each with a box of its own; that they have no order makes S! of it.
+    That psi is folded changes nothing: Z is the mean of the likelihood over the prior, and the
+    half is like the other.
 
     Args:
         likelihood: of the band.
@@ -61,6 +63,8 @@ def by_dynesty(likelihood: BandLikelihood, draws: Float, live: int) -> tuple[flo
     import dynesty
 
     number = draws.shape[1]
+    order = np.argsort(draws[..., F0], axis=1)
+    draws = np.take_along_axis(draws, order[..., None], axis=1)
     low, high = (np.array(ends) for ends in zip(
         *(box(draws[:, s], likelihood) for s in range(number)), strict=True
     ))  # fmt: skip
@@ -70,6 +74,8 @@ def by_dynesty(likelihood: BandLikelihood, draws: Float, live: int) -> tuple[flo
         return likelihood.from_unit(place).reshape(-1)
 
     def ln_l(flat: Float) -> float:
+        if (np.diff(flat.reshape(number, 8)[:, F0]) < 0.0).any():
+            return OUTSIDE
         gain = likelihood.log_likelihood(flat.reshape(1, number, 8))[0] - likelihood.log_noise
         return float(gain)
 
