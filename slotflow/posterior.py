@@ -53,6 +53,7 @@ Float = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
 BATCH: Final = 16  # bands at a time: what is in memory at once, and what an interruption loses
+REFINED_BATCH: Final = 1  # where each takes seconds, and not all are alike
 
 
 def posterior(
@@ -92,7 +93,8 @@ def posterior(
         gpus: of this machine, a process with the network beside each; numbers may differ in
             their last digits from those of the processor.
         cluster: whose workers read bands; the result does not depend on it.
-        worth: batches of 16 bands for which one of the processes is started.
+        worth: batches (16 bands, or one that is refined) for which one of the processes is
+            started.
         keep_bands: whether the result has the bands as the network saw them.
         refine: ``"importance"`` or ``"smc"``, or more settings: bring the samples to the exact
             posterior (:mod:`slotflow.refine`); seconds a band.
@@ -215,10 +217,11 @@ def read_batches(
         partial: where batches that are done are kept, and found again.
         progress: called with (bands done, bands in all).
     """
-    batches = [Batch(i, plan[at : at + BATCH]) for i, at in enumerate(range(0, len(plan), BATCH))]
+    size = BATCH if reader.refine is None else REFINED_BATCH
+    batches = [Batch(i, plan[at : at + size]) for i, at in enumerate(range(0, len(plan), size))]
     standing: set[int] = set()
     if partial is not None:
-        partial.open(json.dumps([BATCH, reader.keep_bands, *_refining(reader)]))
+        partial.open(json.dumps([size, reader.keep_bands, *_refining(reader)]))
         standing = {b.number for b in batches if partial.load(b.number, b.first_bins) is not None}
     missing = [batch for batch in batches if batch.number not in standing]
     done = len(plan) - sum(len(batch.tiles) for batch in missing)

@@ -68,6 +68,20 @@ def test_the_same_seed_gives_the_same_draws(refined: Result) -> None:
         assert np.array_equal(one.log_q, other.log_q)
 
 
+@pytest.mark.slow
+def test_bands_are_given_out_one_by_one(refined: Result) -> None:
+    """Each takes seconds: even few of them are worth a process each, and no bit depends on it."""
+    seen: list[int] = []
+    again = _infer(
+        refine=RefineSettings("importance", evidence=False), processes=2,
+        progress=lambda done, _: seen.append(done),
+    )  # fmt: skip
+    assert seen == list(range(len(refined.tiles) + 1))
+    for one, other in zip(refined.sources, again.sources, strict=True):
+        assert np.array_equal(one.samples, other.samples)
+        assert np.array_equal(one.log_q, other.log_q)
+
+
 def test_on_disk(tmp_path: Path, model_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["posterior", "--model", str(model_file), "--output", str(tmp_path), *BAND]
     assert run([*command, "--refine", "importance"]) == 0
