@@ -31,7 +31,8 @@ if __name__ == "__main__":
 import click
 import numpy as np
 import torch
-from refined_bands import NAMES, PERIODS, Held, matched, scored
+from refined_bands import Held, matched, scored
+from refined_figures import NAMES, PERIODS
 from scipy.stats import chi2
 
 from slotflow.checkpoint import load_model

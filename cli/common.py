@@ -45,7 +45,9 @@ def memory_left() -> float:
         left += [1024.0 * int(rows["MemAvailable"].split()[0])] if "MemAvailable" in rows else []
     with suppress(OSError, ValueError):  # no control groups, or "max"
         limit, used = ((GROUP / f"memory.{name}").read_text("ascii") for name in ("max", "current"))
-        left.append(float(int(limit) - int(used)))
+        rows = dict(row.split() for row in (GROUP / "memory.stat").read_text("ascii").splitlines())
+        # files that were read count as used, and go when memory is wanted
+        left.append(float(int(limit) - int(used) + int(rows.get("inactive_file", 0))))
     return max(min(left), 0.0)
 
 

@@ -15,7 +15,7 @@ from slotflow.errors import InputError, SlotflowError
 
 MOST_WORKERS: Final = 8  # unless more are asked for
 WORKER: Final = 1.3e9  # bytes that a process holds, libraries included
-WORTH: Final = 4  # batches of bands, 10 s of work, for which a process is started in 4 s
+WORTH: Final = 4  # batches of bands, 5-13 s of work, for which a process is started in 5 s
 
 
 def _psd(_: click.Context, option: click.Parameter, value: str) -> str:

@@ -234,11 +234,11 @@ def _write(job: _Job, found: "Report", seconds: float) -> list[str]:
     texts[job.output / REPORT_JSON] = as_json(found)
     if job.junit is not None:
         texts[job.junit] = junit(verdicts, seconds)
-    if job.json_only:  # a page of the report before would stand beside
-        (job.output / REPORT_HTML).unlink(missing_ok=True)
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
+    if job.json_only:  # a page of the report before would stand beside
+        (job.output / REPORT_HTML).unlink(missing_ok=True)
     return [str(one) for one in verdicts if one.failed]
 
 

@@ -169,7 +169,8 @@ class Partials:
     def remove(self) -> None:
         """Remove the folders, an earlier run's of other models, too; raises as Partial's."""
         for folder in self.folder.parent.glob(f"{glob.escape(self.folder.name)}-*"):
-            Partial(folder, self._identity).remove()
+            if (folder / IDENTITY).is_file():  # else not one of ours
+                Partial(folder, self._identity).remove()
 
 
 def _packed(outcomes: Sequence[BandOutcome]) -> dict[str, NDArray[Any]]:

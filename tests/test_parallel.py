@@ -25,10 +25,10 @@ from slotflow.store import TrainingSet
 from slotflow.tokencache import open_tokens
 from slotflow.train import BEST_FILE, MODEL_FILE, Trainer
 from tests import gloo
+from tests.elsewhere import ROOT, spawned
 from tests.synthetic import token_data
 from tests.test_losses import SMALL
 
-ROOT = Path(__file__).parents[1]
 TWO = Launch(processes=2)
 
 
@@ -185,7 +185,7 @@ def test_sigterm_while_processes_start(searched: Path, tmp_path: Path) -> None:
     """They do not take note of signals yet: it ends them, and the run is one that was stopped."""
     child = training(searched, tmp_path / "run", 2)
     deadline = time.monotonic() + 120
-    while spawned(child.pid) < 2:
+    while len(spawned(child.pid)) < 2:
         assert time.monotonic() < deadline
         assert child.poll() is None, child.communicate()
         time.sleep(0.02)
@@ -194,20 +194,6 @@ def test_sigterm_while_processes_start(searched: Path, tmp_path: Path) -> None:
     assert child.returncode == 75, (out, err)
     assert "stopped by SIGTERM" in err
     assert "Traceback" not in err
-
-
-def spawned(parent: int) -> int:
-    """How many training processes a process has started."""
-    number = 0
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            rows = dict(row.split(":", 1) for row in (place / "status").read_text().splitlines())
-            number += (
-                int(rows["PPid"]) == parent and b"spawn_main" in (place / "cmdline").read_bytes()
-            )
-        except OSError:  # it has ended
-            continue
-    return number
 
 
 def trainers(parent: int) -> int:

@@ -13,7 +13,7 @@ import pytest
 
 from slotflow.errors import InputError
 from slotflow.processes import work_off
-from tests.elsewhere import ROOT
+from tests.elsewhere import ROOT, spawned
 
 _begun = 0
 
@@ -107,7 +107,7 @@ def test_an_interruption_of_the_whole_group(tmp_path: Path, early: bool) -> None
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     deadline = time.monotonic() + 60
-    while not (list(tmp_path.glob("*.begun")) or (early and children(child.pid))):
+    while not (list(tmp_path.glob("*.begun")) or (early and spawned(child.pid))):
         assert time.monotonic() < deadline
         assert child.poll() is None, child.communicate()
         time.sleep(0.01)
@@ -132,23 +132,10 @@ def test_they_end_with_the_one_that_started_them(tmp_path: Path) -> None:
     while not list(tmp_path.glob("*.begun")):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    started = children(child.pid)
+    started = spawned(child.pid)
     child.kill()
     child.wait()
     while any(Path(f"/proc/{pid}").exists() for pid in started):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert len(list(tmp_path.glob("*.begun"))) < 6
-
-
-def children(parent: int) -> list[int]:
-    """The processes that are started for work, not multiprocessing's tracker."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            rows = dict(row.split(":", 1) for row in (place / "status").read_text().splitlines())
-            if int(rows["PPid"]) == parent and b"spawn_main" in (place / "cmdline").read_bytes():
-                found.append(int(place.name))
-        except OSError:  # it has ended
-            continue
-    return found

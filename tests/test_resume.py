@@ -103,11 +103,12 @@ def test_models_that_were_not_asked_this_time(tmp_path: Path) -> None:
         before(name).open("plan")
         before(name).save(0, _outcomes())
     (tmp_path / ".x.partialled").mkdir()
+    (tmp_path / ".x.partial-notes").write_text("the user's")
     after = Partials(tmp_path / ".x.partial", "few")
     after("low").open("plan")
     after("low").save(0, _outcomes())
     after.remove()
-    assert [path.name for path in tmp_path.iterdir()] == [".x.partialled"]
+    assert {path.name for path in tmp_path.iterdir()} == {".x.partialled", ".x.partial-notes"}
 
 
 def test_two_runs_at_once_do_not_take_each_others_batches(tmp_path: Path) -> None:

@@ -71,9 +71,10 @@ def test_limits_of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert common.memory_left() == 4_096_000.0
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("1000\n")
+    (tmp_path / "memory.stat").write_text("anon 300\ninactive_file 600\nactive_file 100\n")
     assert common.memory_left() == 4_096_000.0
     (tmp_path / "memory.max").write_text("2000000\n")
-    assert common.memory_left() == 1_999_000.0
+    assert common.memory_left() == 1_999_600.0
 
 
 def test_as_many_workers_as_cores(monkeypatch: pytest.MonkeyPatch) -> None:
