@@ -149,6 +149,8 @@ def difference(found: str, wanted: str) -> str:
     for name in sorted(flat[0].keys() | flat[1].keys()):
         old, new = flat[0].get(name), flat[1].get(name)
         if old != new:
+            if name == "slotflow":
+                return f"made by slotflow {old or 'of an unknown version'}, this is {new}"
             if name.endswith("sha256"):
                 return f"another {name.removesuffix('_sha256')} (SHA-256 {str(old)[:12]})"
             return f"{name} {_text(old)}, now {_text(new)}"

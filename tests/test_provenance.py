@@ -20,6 +20,11 @@ def test_identities() -> None:
     assert difference(PROVENANCE.identity, elsewhere.identity) == ""
     changed = PROVENANCE._replace(input_sha256="c" * 64)
     assert "another input" in difference(changed.identity, PROVENANCE.identity)
+    one = json.loads(PROVENANCE.identity)
+    for version, said in (("0.0.1", "0.0.1"), (None, "of an unknown version")):
+        before = json.dumps(one | {"slotflow": version})
+        words = f"made by slotflow {said}, this is {__version__}"
+        assert difference(before, PROVENANCE.identity) == words
     assert difference("", PROVENANCE.identity)
     assert difference("[]", PROVENANCE.identity)
 
